@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from benchmarks.subjects import SUBJECTS, Case, Contestant, Settings
-from keras_vit.evaluation.device.machine import describe_machine, name_accelerator, read_processor
+from keras_vit.evaluation.device.measuring import describe_machine, name_accelerator, read_processor, take_turns
 from keras_vit.evaluation.device.process import NotMeasured, describe_failure, run_apart
-from keras_vit.evaluation.device.timing import take_turns
 
 EVERYONE = "all"  # in place of a contestant's name, where none has begun
 GRACE = 60.0  # seconds in which a new process of a contestant's turn may be ended before its case is

@@ -8,8 +8,7 @@ import numpy as np
 from benchmarks.cases import tell
 from benchmarks.subjects import Case, Contestant, Settings
 from benchmarks.torch_models import NAMES
-from keras_vit.evaluation.device.machine import count_cores
-from keras_vit.evaluation.device.timing import seconds_per_call
+from keras_vit.evaluation.device.measuring import count_cores, seconds_per_call
 
 PRECISIONS = ("float32", "float16", "dynamic", "int8")
 

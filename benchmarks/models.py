@@ -12,8 +12,7 @@ from keras import ops
 
 from benchmarks import keras_models, torch_models
 from benchmarks.subjects import CEILINGS, Case, Contestant, Settings
-from keras_vit.evaluation.device.machine import name_accelerator
-from keras_vit.evaluation.device.timing import seconds_per_call
+from keras_vit.evaluation.device.measuring import name_accelerator, seconds_per_call
 from keras_vit.models.cost import count_flops
 
 GROWING_SIZES = (224, 384, 512, 768, 1024, 1536, 2048)

@@ -10,9 +10,8 @@ from functools import partial
 
 from benchmarks.subjects import Case, Contestant, Settings
 from benchmarks.torch_models import NAMES
-from keras_vit.evaluation.device.machine import name_accelerator, peak_memory
+from keras_vit.evaluation.device.measuring import name_accelerator, peak_memory, seconds_per_call
 from keras_vit.evaluation.device.process import run_apart
-from keras_vit.evaluation.device.timing import seconds_per_call
 
 ENGINES = ("tensorflow", "jax")
 TURN = 2.0  # seconds that the calls of a turn fill

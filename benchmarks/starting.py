@@ -7,9 +7,8 @@ import tempfile
 from functools import partial
 
 from benchmarks.subjects import Case, Contestant, Settings
-from keras_vit.evaluation.device.machine import peak_memory
+from keras_vit.evaluation.device.measuring import peak_memory, seconds_per_call
 from keras_vit.evaluation.device.process import NotMeasured, run_apart
-from keras_vit.evaluation.device.timing import seconds_per_call
 
 seconds = partial(seconds_per_call, least=0)  # of one call
 

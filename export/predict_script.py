@@ -22,7 +22,7 @@ with contextlib.suppress(ModuleNotFoundError):
 
 # In a bundle, the imported code is written out here.
 from keras_vit.images.pillow import FORMATS, MOST_PIXELS, to_array
-from keras_vit.images.resizing import crop_offset, size_before_crop
+from keras_vit.images.pixels import crop_offset, size_before_crop
 
 HERE = Path(__file__).resolve().parent
 ImageError = ValueError  # raised in the code that is written out

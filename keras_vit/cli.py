@@ -35,11 +35,11 @@ COMMANDS = {  # in the order of help: the function of each in a file of keras_vi
     "doctor": "doctor.diagnose",
     "fewshot": "probe.evaluate_few_shot",
     "probe": "probe.probe_models",
-    "preview": "preview.preview_images",
-    "vtab": "vtab.train_vtab",
-    "inspect": "inspect.inspect_model",
+    "preview": "pictures.preview_images",
+    "vtab": "finetune.train_vtab",
+    "inspect": "pictures.inspect_model",
     "benchmark": "benchmark.benchmark",
-    "deduplicate": "deduplicate.deduplicate",
+    "deduplicate": "pictures.deduplicate",
     "demo": "demo.demonstrate",
 }
 

@@ -11,7 +11,7 @@ from benchmarks import __main__ as command
 from benchmarks import cases, recorded, results, subjects
 from benchmarks.cases import Measured, Outcome
 from benchmarks.subjects import PEERS, QUICK, SUBJECTS, Case, Contestant, Settings, own_image_size, plan_cases
-from keras_vit.evaluation.device.timing import seconds_per_call, take_turns
+from keras_vit.evaluation.device.measuring import seconds_per_call, take_turns
 
 CASE = Case("inference", "ViT-B/16", batch=8, image_size=224)
 

@@ -16,7 +16,7 @@ NAMES = {"keras": keras, "keras_vit": keras_vit, "np": np, "ops": keras.ops}
 SCRIPTS = ("__main__", "worker", "predict_script", "jax_devices", "jax_model")
 SLOW = {
     "keras_vit.training.grid.search_recipe",  # trains three models
-    "keras_vit.evaluation.few_shot_protocol.evaluate_few_shot",
+    "keras_vit.evaluation.frozen_features.evaluate_few_shot",
     "keras_vit.data.previewing.draw_preview",
     "keras_vit.data.duplicates.find_duplicates",
 }

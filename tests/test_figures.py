@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageColor
 
-from keras_vit.evaluation.comparing import Candidate, draw_comparison
-from keras_vit.evaluation.scores import Share
+from keras_vit.evaluation.scores import Candidate, Share, draw_comparison
 from keras_vit.evaluation.vtab import draw_groups
 from keras_vit.pages import COLOURS, write_figure
 from keras_vit.training.runs.callbacks import draw_curves

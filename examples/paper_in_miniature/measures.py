@@ -3,7 +3,7 @@
 import numpy as np
 
 from keras_vit import evaluation, inspection
-from keras_vit.evaluation.few_shot_protocol import fit
+from keras_vit.evaluation.frozen_features import fit
 
 PENALTIES = tuple(2.0**power for power in range(-10, 15, 2))  # the paper has 2^10
 FEW_SHOT_FROM = 1000  # images that the shots are chosen from

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from keras_vit.images import tf_jpeg
 from keras_vit.images.pillow import MOST_PIXELS
-from keras_vit.images.resizing import graph_resize_and_crop, graph_size_before_crop
+from keras_vit.images.pixels import graph_resize_and_crop, graph_size_before_crop
 
 JPEG, PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
 PNG_HEADER = 24  # bytes up to the end of width and height

@@ -4,10 +4,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
 from keras_vit import evaluation
-from keras_vit.commands.shared import try_folder
+from keras_vit.commands.shared import show_text, try_folder
 from keras_vit.console import Console, make_table
 from keras_vit.files import write_whole
 from keras_vit.models import variant
@@ -91,10 +90,7 @@ def benchmark(
         "record": out / RECORD,
     }
     console, largest = Console(), []
-    columns = TextColumn("{task.description}", markup=False), TimeElapsedColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("Starting", total=None)
-        options["tell"] = lambda text: progress.update(task, description=text)
+    with show_text("Starting") as options["tell"]:
         speeds = evaluation.measure_speed(models, image_size, batch_size, rounds=rounds, **options)
         if largest_batch:
             largest = [evaluation.find_largest_batch(name, size, **options) for size in image_size for name in models]

@@ -38,8 +38,7 @@ def measure(name: str, dataset: str, split: str, batch_size: int, like: str | No
     import numpy as np
 
     from keras_vit import inference
-    from keras_vit.evaluation.device.machine import peak_memory
-    from keras_vit.evaluation.device.timing import seconds_per_call
+    from keras_vit.evaluation.device.measuring import peak_memory, seconds_per_call
     from keras_vit.evaluation.evaluating import predict_examples
 
     before = peak_memory()
@@ -100,8 +99,7 @@ def compare(
     if len(names) < 2:
         raise ConfigError(f"Expected two candidates or more. Received: {', '.join(names)}. Name another file or run.")
     import_keras()
-    from keras_vit.evaluation.comparing import Candidate, draw_comparison, recommend, size_on_disk
-    from keras_vit.evaluation.scores import Share
+    from keras_vit.evaluation.scores import Candidate, Share, draw_comparison, recommend, size_on_disk
 
     examples = data.load(dataset, split)
     if examples.multi_label or examples.masked:

@@ -13,7 +13,7 @@ import typer
 from PIL import Image
 
 from keras_vit import data, evaluation, inference
-from keras_vit.commands.inspect import PAGE
+from keras_vit.commands.pictures import PAGE
 from keras_vit.commands.shared import import_keras, try_folder
 from keras_vit.console import Console, list_pairs, make_table
 from keras_vit.data.datasets.arrays import read_digits

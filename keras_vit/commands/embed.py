@@ -107,7 +107,7 @@ def show_nearest(
     import_keras()
     from keras_vit import inference
     from keras_vit.inference.embedding import digest_of_model
-    from keras_vit.inference.nearest_page import draw_nearest
+    from keras_vit.inference.vector_search import draw_nearest
 
     asked = inference.open_model(model or origin.model, like)
     if digest_of_model(asked) != origin.digest:

@@ -1,10 +1,13 @@
 """`keras-vit predict`: the most likely classes of images."""
 
+import csv
 import glob
+import json
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -21,13 +24,56 @@ from keras_vit.commands.shared import (
     try_folder,
 )
 from keras_vit.console import Console
-from keras_vit.errors import ConfigError, ImageError, describe_unknown
+from keras_vit.errors import ConfigError, ImageError, describe_unknown, printable
 from keras_vit.export.formats import recognise
 from keras_vit.files import make_folder, name_address, write_whole
 from keras_vit.images.pillow import describe_missing
 from keras_vit.images.pixels import paint_classes
-from keras_vit.inference.predictions import WRITERS, write_csv, write_lines
 from keras_vit.models.variants import VARIANTS
+
+if TYPE_CHECKING:
+    from keras_vit.inference import Prediction
+
+FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # that begin a formula, also in full width
+
+
+def as_cell(name):
+    """A name as a cell of CSV: in one line, without control characters, with an apostrophe before a formula."""
+    text = printable("" if name is None else name)
+    return f"'{text}" if text.startswith(FORMULA) else text
+
+
+def write_csv(predictions: "Iterable[Prediction]", file: IO[str]) -> None:
+    """Writes a header and a line for each prediction: image, class_1, probability_1, class_2, ...
+
+    In names, control characters are escaped, and a name that a spreadsheet would read as a formula gets an apostrophe
+    (OWASP, CSV Injection). JSON has the names unchanged.
+    """
+    writer = csv.writer(file, lineterminator="\n")
+    for number, prediction in enumerate(predictions):
+        if not number:
+            places = range(1, len(prediction) + 1)
+            writer.writerow(["image", *(f"{what}_{i}" for i in places for what in ("class", "probability"))])
+        cells = (cell for name, p in prediction for cell in (as_cell(name), f"{p:.6f}"))
+        writer.writerow([as_cell(prediction.image), *cells])
+
+
+def write_lines(predictions: "Iterable[Prediction]", file: IO[str]) -> None:
+    """Writes a line of JSON for each, as `Prediction.as_dict`."""
+    for prediction in predictions:
+        file.write(json.dumps(prediction.as_dict()) + "\n")
+
+
+def write_list(predictions: "Iterable[Prediction]", file: IO[str]) -> None:
+    """Writes one JSON list, with a line for each prediction."""
+    before = "[\n"
+    for prediction in predictions:
+        file.write(before + json.dumps(prediction.as_dict()))
+        before = ",\n"
+    file.write("\n]\n" if before == ",\n" else "[]\n")
+
+
+WRITERS = {".csv": write_csv, ".json": write_list, ".jsonl": write_lines}
 
 
 def print_classes(predictions, console):

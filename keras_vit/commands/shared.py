@@ -1,17 +1,22 @@
-"""Shared by several commands: options, checks before any work, a quiet import of Keras, a progress bar."""
+"""Shared by several commands: options, also those of `Settings`; checks before any work; importing Keras; progress."""
 
 import contextlib
+import inspect
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from keras_vit.commands.parsing import complete_dataset, complete_place
+from keras_vit.commands.parsing import complete_augmentation, complete_dataset, complete_place, complete_recipe
+from keras_vit.console import Console
 from keras_vit.data.datasets.schemes import describe_schemes
 from keras_vit.files import require_local
+from keras_vit.trainers.settings import parameters_of_settings
 from keras_vit.training.runs.folder import model_of, require_writable
 from keras_vit.zoo.names import registry
 
@@ -36,6 +41,25 @@ Like = Annotated[
         autocompletion=complete_place,
     ),
 ]
+# Options with a heading in help; the usual ones have none, and help shows them first.
+SCHEDULE, STOPPING = "Schedule", "Stopping and resuming"
+Schedule = partial(typer.Option, rich_help_panel=SCHEDULE)
+Stopping = partial(typer.Option, rich_help_panel=STOPPING)
+HEADINGS = {
+    "Data": ("task", "split", "examples", "test", "image_size", "augmentation", "class_weights", "teacher", "without"),
+    "Weights": ("freeze", "lora", "layer_decay", "stochastic_depth", "position_embedding", "position_embedding_at"),
+    SCHEDULE: ("recipe", "steps", "batch_size", "grid_search", "search", "seed"),
+    "Memory and machines": ("microbatches", "remat", "strategy", "precision"),
+    STOPPING: ("patience",),
+    "Masked patches": ("objective", "patch_target", "corruption_rate"),
+}
+COMPLETIONS = {
+    "dataset": complete_dataset,
+    "model": complete_place,
+    "teacher": complete_place,
+    "recipe": complete_recipe,
+    "augmentation": complete_augmentation,
+}
 
 
 def try_folder(out: Path | None) -> Path | None:
@@ -108,12 +132,59 @@ def import_keras(find_devices: bool = True) -> None:
 @contextlib.contextmanager
 def show_count(noun: str, total: int | None, wanted: bool = True) -> Iterator[Callable[..., None]]:
     """Yields a function of (number done, number of all); if standard error is a terminal, it shows a bar."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-
-    from keras_vit.console import Console
-
     console = Console(stderr=True)
     columns = (MofNCompleteColumn(), noun, BarColumn(bar_width=20), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not (wanted and console.is_terminal)) as bar:
         task = bar.add_task("", total=total)
         yield lambda done, total=total: bar.update(task, completed=done, total=total)
+
+
+@contextlib.contextmanager
+def show_text(text: str) -> Iterator[Callable[[str], None]]:
+    """Shows a text on standard error, and the time that has passed; yields a function that shows another text."""
+    columns = TextColumn("{task.description}", markup=False), TimeElapsedColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(text, total=None)
+        yield lambda text: progress.update(task, description=text)
+
+
+def spell_option(name: str) -> str:
+    """The name of the option for a field of `Settings`.
+
+    >>> spell_option("dataset"), spell_option("learning_rate")
+    ('--data', '--learning-rate')
+    """
+    return "--data" if name == "dataset" else f"--{name.replace('_', '-')}"
+
+
+def option_of(parameter):
+    """Makes the parameter of a command from one of `Settings`: `--learning-rate` from learning_rate."""
+    name, kind = parameter.name, parameter.annotation.__origin__
+    meaning = parameter.annotation.__metadata__[0]
+    arguments = {"autocompletion": COMPLETIONS.get(name)}
+    arguments["rich_help_panel"] = next((heading for heading, names in HEADINGS.items() if name in names), None)
+    spelling = [spell_option(name)] if kind is bool or name == "dataset" else []
+    if name == "search":
+        arguments["metavar"] = "FIELD=VALUE,..."
+    if name == "model":
+        meaning += " Also as an argument, without `--model`."
+    return parameter.replace(annotation=Annotated[kind, typer.Option(*spelling, help=meaning, **arguments)])
+
+
+def with_options_of(
+    *functions: Callable, only: Sequence[str] | None = None, without: Sequence[str] = (), **defaults
+) -> Callable[[Callable], Callable]:
+    """A decorator that adds the options of `functions` and of `Settings` to a command's own.
+
+    Typer reads the options from the signature; required ones come first. The command gets the fields of `Settings`
+    named in `only` (None: all of them), except those named in `without`.
+    """
+
+    def decorate(command):
+        fields = [option_of(p) for p in parameters_of_settings(without, **defaults) if only is None or p.name in only]
+        own = [p for f in (*functions, command) for p in inspect.signature(f).parameters.values()]
+        options = [*fields, *(p for p in own if p.kind is p.KEYWORD_ONLY)]
+        command.__signature__ = inspect.Signature(sorted(options, key=lambda p: p.default is not p.empty))
+        return command
+
+    return decorate

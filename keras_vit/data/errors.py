@@ -6,7 +6,8 @@ from contextlib import contextmanager
 
 from keras_vit.errors import KerasVitError
 
-SPLITS = ("train", "validation", "test")
+# {split: the names that a dataset may give it}
+SPLITS = {"train": ("train", "training"), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
 
 
 class DataError(KerasVitError, ValueError):

@@ -12,8 +12,7 @@ from .device.figure_12 import (
 )
 from .device.steps import DeviceError
 from .evaluating import MultiLabelEvaluation, evaluate, evaluate_multi_label
-from .features import extract_features
-from .few_shot_protocol import FewShot, evaluate_few_shot, few_shot
+from .frozen_features import FewShot, evaluate_few_shot, extract_features, few_shot
 from .paper import find_published, published
 from .predictions import Predictions, collect_predictions, draw_masked_patches, draw_mistakes, write_mistakes
 from .probes import linear_probe, nearest_neighbours, probe

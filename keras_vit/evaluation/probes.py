@@ -6,8 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from keras_vit.errors import ConfigError
-from keras_vit.evaluation.features import require_features, require_one_width
-from keras_vit.evaluation.few_shot_protocol import SEEDS, few_shot
+from keras_vit.evaluation.frozen_features import SEEDS, few_shot, require_features, require_one_width
 from keras_vit.evaluation.scores import Share
 from keras_vit.models.vectors import unit_vectors
 

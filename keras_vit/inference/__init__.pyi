@@ -1,8 +1,6 @@
 from .classifiers import ExportedModel, open_classifier, open_model
-from .embedding import embed, embed_each
-from .embedding_files import embed_files
-from .predicting import predict, predict_each
-from .predictions import Prediction
+from .embedding import embed, embed_each, embed_files
+from .predicting import Prediction, predict, predict_each
 from .segmenting import segment, segment_each
 from .vector_files import Vectors, read_vectors
 from .vector_search import nearest

@@ -4,14 +4,14 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import numpy as np
 
-from keras_vit.errors import ConfigError, ImageError
+from keras_vit.errors import ConfigError, ImageError, printable
 from keras_vit.inference.classifiers import ExportedModel, open_classifier
 from keras_vit.inference.listing import list_images, means_several, read_from_anywhere
-from keras_vit.inference.predictions import Prediction
 from keras_vit.models.preprocessing import to_probabilities
 
 if TYPE_CHECKING:
@@ -22,6 +22,55 @@ if TYPE_CHECKING:
     Asked: TypeAlias = keras.Model | ExportedModel | str | os.PathLike[str]
 
 BATCH_SIZE = 32
+
+
+@dataclass(frozen=True, repr=False)
+class Prediction:
+    """The most likely classes of an image, in this order; iterating gives pairs (name, probability).
+
+    Args:
+        names: names of the classes; their numbers if the model has no names.
+        probabilities: probabilities of these classes, each in [0, 1].
+        image: the path that was given; None for other images.
+
+    >>> prediction = Prediction(("cat", "dog"), (0.9, 0.1), "a.jpg")
+    >>> prediction
+    Prediction(a.jpg: cat 90.0%, dog 10.0%)
+    >>> prediction.name, dict(prediction)
+    ('cat', {'cat': 0.9, 'dog': 0.1})
+    """
+
+    names: tuple[str | int, ...]
+    probabilities: tuple[float, ...]
+    image: str | None = None
+
+    @property
+    def name(self) -> str | int:
+        """The most likely class."""
+        return self.names[0]
+
+    @property
+    def probability(self) -> float:
+        """The probability of the most likely class."""
+        return self.probabilities[0]
+
+    def __iter__(self) -> Iterator[tuple[str | int, float]]:
+        return iter(zip(self.names, self.probabilities, strict=True))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __str__(self) -> str:
+        classes = ", ".join(f"{printable(name)} {share:.1%}" for name, share in self)
+        return classes if self.image is None else f"{printable(self.image)}: {classes}"
+
+    def __repr__(self) -> str:
+        return f"Prediction({self})"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields as types of JSON, with probabilities to six digits."""
+        classes = [{"class": name, "probability": round(share, 6)} for name, share in self]
+        return {"image": self.image, "classes": classes}
 
 
 @overload

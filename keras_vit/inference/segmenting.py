@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from keras_vit.errors import ConfigError, ImageError
-from keras_vit.images.resizing import crop_offset
+from keras_vit.images.pixels import crop_offset
 from keras_vit.inference.classifiers import open_classifier
 from keras_vit.inference.listing import list_images, means_several, read_from_anywhere
 

@@ -1,19 +1,22 @@
-"""Search by Faiss, over all vectors or, for a file of more than a million, by an index that is kept beside it.
+"""Search by Faiss, over all vectors or, for a large file, by an index that is kept beside it; a page of the nearest.
 
 The file of an index is in Faiss' format; its last bytes name its file of vectors, and the share it finds.
 """
 
+import html
 import json
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from keras_vit.errors import ConfigError
+from keras_vit import pages
+from keras_vit.errors import ConfigError, ImageError
 from keras_vit.files import describe_refusal, find_misfit, open_regular, write_whole
-from keras_vit.inference.vector_files import read_columns
+from keras_vit.inference.listing import read_from_anywhere
+from keras_vit.inference.vector_files import Origin, read_columns
 
 MOST = 1_000_000  # vectors; for a file of more, an index is made
 ROWS = 8192  # vectors to compare at a time
@@ -232,3 +235,28 @@ def nearest(vectors: Any, queries: Any, count: int = 12, exact: bool = False) ->
         )
     queries = unit_rows(queries, slice(None))
     return searched.search(queries, count) if isinstance(searched, Kept) else compare_all(searched, queries, count)
+
+
+def draw_image(place, caption):
+    """An image and its caption as HTML; only the caption if the image cannot be read any more."""
+    try:
+        return pages.draw_thumbnail(read_from_anywhere(place), caption)
+    except ImageError:
+        return f"(cannot be read now)<br>{html.escape(caption)}"
+
+
+def draw_nearest(
+    paths: Sequence[str], origin: Origin, queries: Sequence[str], numbers: np.ndarray, cosines: np.ndarray
+) -> str:
+    """The page of the results of `nearest` for images: each query, and below it the nearest with their cosines.
+
+    `paths` and `origin` are those of the `Vectors`; `numbers` and `cosines` (m, count) are what `nearest` returned for
+    the m queries.
+    """
+    parts = []
+    for query, row, values in zip(queries, numbers, cosines, strict=True):
+        captions = [f"{value:.3f} {paths[i]}" for i, value in zip(row, values, strict=True)]
+        cards = (draw_image(str(paths[i]), caption) for i, caption in zip(row, captions, strict=True))
+        parts += [f"<figure>{draw_image(query, query)}</figure>", pages.lay_out_cards(cards)]
+    head = f"Cosines of the vector {origin.vector} of {origin.model}, among {len(paths):,} images."
+    return pages.fill_page("Nearest images", f"<p>{html.escape(head)}</p>" + "\n".join(parts))

@@ -1,6 +1,5 @@
 from .attention import attention_distance, attention_weights, rollout
-from .embeddings import filters, position_similarity
-from .intermediate import class_activation, feature_colours, features
+from .learned import class_activation, feature_colours, features, filters, position_similarity
 from .page import report
 from .plots import plot_attention_distance, plot_colours, plot_filters, plot_maps, plot_position_similarity
 

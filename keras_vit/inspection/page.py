@@ -11,8 +11,7 @@ from keras_vit.errors import ConfigError
 from keras_vit.files import require_local, write_whole
 from keras_vit.inspection import plots
 from keras_vit.inspection.attention import attention_distance, attention_weights, rollout
-from keras_vit.inspection.embeddings import filters, position_similarity
-from keras_vit.inspection.intermediate import class_activation, feature_colours, features
+from keras_vit.inspection.learned import class_activation, feature_colours, features, filters, position_similarity
 from keras_vit.models.preprocessing import to_pixels, to_probabilities
 from keras_vit.pages import draw_thumbnail, embed_image, fill_page, lay_out_cards, list_answers
 

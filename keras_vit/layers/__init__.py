@@ -4,9 +4,8 @@ from keras_vit import _registration
 from keras_vit.layers.attention import MultiHeadSelfAttention
 from keras_vit.layers.bottleneck import PostActivationBottleneck, PreActivationBottleneck
 from keras_vit.layers.convolution import GroupNormalization, StandardizedConv2D
-from keras_vit.layers.dropout import Dropout
+from keras_vit.layers.elementary import GELU, Dropout, LayerNormalization
 from keras_vit.layers.encoder import MLP, EncoderBlock, LayerScale
-from keras_vit.layers.normalization import GELU, LayerNormalization
 from keras_vit.layers.patches import ClassToken, PatchEmbedding, Registers
 from keras_vit.layers.pooling import AttentionPooling, AveragePatches, PatchTokens, TakeClassToken
 from keras_vit.layers.positions import (

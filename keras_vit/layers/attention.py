@@ -7,8 +7,7 @@ from keras import ops
 
 from keras_vit.layers import fast
 from keras_vit.layers.base import ConfiguredLayer, by_token
-from keras_vit.layers.dropout import Dropout
-from keras_vit.layers.normalization import as_dense, assign_products, fold_norm_into_dense, fold_scale
+from keras_vit.layers.elementary import Dropout, as_dense, assign_products, fold_norm_into_dense, fold_scale
 from keras_vit.layers.positions import RelativePositionLogits, RotaryPositions
 
 # The projections that have a bias, by `qkv_bias`.

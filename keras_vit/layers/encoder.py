@@ -8,9 +8,9 @@ from keras import ops
 from keras_vit.layers import fast
 from keras_vit.layers.attention import MultiHeadSelfAttention
 from keras_vit.layers.base import ConfiguredLayer, by_token, takes_arguments_of
-from keras_vit.layers.dropout import Dropout
-from keras_vit.layers.normalization import (
+from keras_vit.layers.elementary import (
     GELU,
+    Dropout,
     LayerNormalization,
     as_dense,
     assign_products,

@@ -7,8 +7,8 @@ from keras import ops
 
 from keras_vit.layers.attention import MultiHeadSelfAttention
 from keras_vit.layers.base import ConfiguredLayer, takes_arguments_of
+from keras_vit.layers.elementary import LayerNormalization
 from keras_vit.layers.encoder import MLP
-from keras_vit.layers.normalization import LayerNormalization
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

@@ -10,8 +10,7 @@ import numpy as np
 
 from keras_vit.errors import ImageError
 from keras_vit.images.pillow import MOST_PIXELS
-from keras_vit.images.pixels import require_images
-from keras_vit.images.resizing import crop_offset, passes, size_before_crop
+from keras_vit.images.pixels import crop_offset, passes, require_images, size_before_crop
 from keras_vit.models.config import is_number, pair, require
 
 LEAST_CROP = 0.01

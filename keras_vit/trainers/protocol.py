@@ -23,8 +23,8 @@ from keras_vit.evaluation import vtab
 from keras_vit.evaluation.paper import VTAB_TASKS, find_published, published
 from keras_vit.files import write_whole
 from keras_vit.models.variants import VARIANTS
+from keras_vit.trainers.choices import EVERY
 from keras_vit.trainers.plan import recipe_for, require_outside_dataset, resolve
-from keras_vit.trainers.resume import EVERY
 from keras_vit.trainers.search import describe_point, load_examples, make_grid, search_fields
 from keras_vit.trainers.settings import Settings, parse_search
 from keras_vit.trainers.train import train

@@ -68,10 +68,10 @@ OPTIMIZERS = {
     "Adam": OptimizerRow("optimizers.Adam", arguments={"epsilon": 1e-8}, rate_power=0.5),
 }
 DECAYS = {
-    "cosine": ClassRow("schedules.WarmupCosine"),
-    "linear": ClassRow("schedules.WarmupLinear"),
-    "constant": ClassRow("schedules.WarmupConstant"),
-    "staircase": ClassRow("schedules.WarmupStaircase", fields=("boundaries",)),
+    "cosine": ClassRow("optimizers.WarmupCosine"),
+    "linear": ClassRow("optimizers.WarmupLinear"),
+    "constant": ClassRow("optimizers.WarmupConstant"),
+    "staircase": ClassRow("optimizers.WarmupStaircase", fields=("boundaries",)),
 }
 LOSSES = {
     "softmax": LossRow("losses.SoftmaxLoss"),
@@ -277,8 +277,7 @@ class Recipe:
         import keras
 
         from keras_vit.layers.base import wide_type
-        from keras_vit.training.finetuning import layer_decay as decay_by_depth
-        from keras_vit.training.metrics import Accuracy
+        from keras_vit.training.losses import Accuracy
 
         objective = getattr(model, "objective", None)
         recipe = self.with_(**objective.recipe_changes) if objective else self
@@ -286,7 +285,9 @@ class Recipe:
             metrics = [Accuracy()] if LOSSES[recipe.loss].of_classes else []
         recipe.check_model(model, microbatches)
         if layer_decay is not None:
-            extra["rate_multipliers"] = decay_by_depth(model, layer_decay)
+            from keras_vit.training import finetuning
+
+            extra["rate_multipliers"] = finetuning.layer_decay(model, layer_decay)
         if recipe.head_bias is not None:
             bias = model.get_layer("head").bias
             bias.assign(keras.ops.full(bias.shape, recipe.head_bias, bias.dtype))

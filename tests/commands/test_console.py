@@ -19,7 +19,7 @@ from keras_vit.console import Console, log
 from keras_vit.data.errors import DataError
 from keras_vit.errors import ImageError, printable
 from keras_vit.evaluation import Predictions, draw_mistakes
-from keras_vit.inference.predictions import Prediction
+from keras_vit.inference import Prediction
 
 PLAIN = ("cat [brown]", "dog [/b]", "[/x].png", ":smile:", "größe 猫 👩‍👩‍👧 🏴󠁧󠁢󠁥󠁮󠁧󠁿", r"back\slash", "1,234 'x' https://a.b")
 HOSTILE = {

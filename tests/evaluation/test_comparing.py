@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from keras_vit import data, evaluation, export, inference, zoo
-from keras_vit.evaluation.comparing import Candidate, draw_comparison, recommend
-from keras_vit.evaluation.scores import Share
+from keras_vit.evaluation.scores import Candidate, Share, draw_comparison, recommend
 
 
 def candidate(name, right, size, milliseconds=1.0):

@@ -11,8 +11,8 @@ import pytest
 from keras_vit import evaluation
 from keras_vit.errors import ConfigError, UnknownNameError
 from keras_vit.evaluation.device import figure_12, steps
+from keras_vit.evaluation.device.measuring import Record, seconds_per_call
 from keras_vit.evaluation.device.process import DoesNotFit, NotMeasured, Process, run_apart
-from keras_vit.evaluation.device.timing import Record, seconds_per_call
 
 
 class Invented(steps.StepsProcess):

@@ -22,7 +22,6 @@ from keras_vit.errors import ImageError
 from keras_vit.images import pillow, tf_jpeg
 from keras_vit.images.pillow import read_image
 from keras_vit.inference import predicting
-from keras_vit.inference.predictions import write_lines
 
 GHOSTSCRIPT = "#!/bin/sh\necho started >> {log}\n"
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n%%EOF\n"
@@ -159,7 +158,7 @@ def test_a_bad_image_does_not_stop_a_prediction(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(inference, "open_classifier", lambda name, like: model)
     monkeypatch.setattr(predicting, "open_classifier", lambda model: model)
     paths = [str(tmp_path / name) for name in ("eps.jpg", "flat.png", "ok.png")]
-    assert predict.predict_images("any", paths, write_lines, None, 1, 8, None) == 2
+    assert predict.predict_images("any", paths, predict.write_lines, None, 1, 8, None) == 2
     output = capsys.readouterr()
     assert len(output.out.splitlines()) == 1 and "ok.png" in output.out
     assert [line.split(" cannot be read")[0] for line in output.err.splitlines()] == [

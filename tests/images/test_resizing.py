@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.images.resizing import crop_offset, graph_size_before_crop, size_before_crop
+from keras_vit.images.pixels import crop_offset, graph_size_before_crop, size_before_crop
 from keras_vit.models import Preprocessing
 
 RANDOM = np.random.default_rng(0)

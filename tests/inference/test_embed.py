@@ -15,7 +15,7 @@ from sklearn.neighbors import NearestNeighbors
 import keras_vit
 from keras_vit import export, inference, zoo
 from keras_vit.errors import ConfigError, ImageError
-from keras_vit.inference import embedding_files
+from keras_vit.inference import embedding
 from keras_vit.inference.embedding import digest_of_model
 
 RANDOM = np.random.default_rng(0)
@@ -25,7 +25,7 @@ MODEL = "ViT-Mini/4:fashion-mnist"
 @pytest.fixture
 def photos(tmp_path, monkeypatch):
     """Folders of 20 pictures, a copy among them, and one that is torn; they are written in parts of 6."""
-    monkeypatch.setattr(embedding_files, "PART", 6)
+    monkeypatch.setattr(embedding, "PART", 6)
     for name in ("cat", "dog/small"):
         (tmp_path / "photos" / name).mkdir(parents=True)
         for number in range(10):
@@ -108,7 +108,7 @@ def test_a_file_has_the_vectors_of_all_that_can_be_read(model, photos):
 
 def test_what_was_cut_off_is_not_computed_again_and_ends_alike(model, photos, monkeypatch):
     (photos / "torn.png").unlink()
-    asked, each = [], embedding_files.embed_each
+    asked, each = [], embedding.embed_each
 
     def embed_each(model, images, **arguments):
         asked.extend(images)
@@ -118,7 +118,7 @@ def test_what_was_cut_off_is_not_computed_again_and_ends_alike(model, photos, mo
         if done == 12:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(embedding_files, "embed_each", embed_each)
+    monkeypatch.setattr(embedding, "embed_each", embed_each)
     inference.embed_files(model, ["photos"], "whole.npz")
     assert len(asked) == 20, "a copy is not computed twice"
     asked.clear()

@@ -15,9 +15,9 @@ from scipy.special import softmax
 
 import keras_vit
 from keras_vit import inference, zoo
+from keras_vit.commands import predict
 from keras_vit.errors import ConfigError, ImageError
 from keras_vit.images.pillow import read_image
-from keras_vit.inference import predictions
 from keras_vit.inference.listing import list_images
 
 LABELS = ("cat", "dog", "hen")
@@ -168,7 +168,7 @@ def test_arguments(model):
 def test_the_three_ways_to_write_them(tmp_path):
     found = [inference.Prediction(("a,b", 1), (0.75, 0.25), "x y.png"), inference.Prediction(("é", 0), (0.5, 0.5), "z")]
     rows = {}
-    for name, write in predictions.WRITERS.items():
+    for name, write in predict.WRITERS.items():
         file = io.StringIO()
         write(iter(found), file)
         rows[name] = file.getvalue()
@@ -180,7 +180,7 @@ def test_the_three_ways_to_write_them(tmp_path):
     assert json.loads(rows[".json"]) == [json.loads(line) for line in rows[".jsonl"].splitlines()]
     assert json.loads(rows[".json"])[0]["classes"][0] == {"class": "a,b", "probability": 0.75}
     empty = io.StringIO()
-    predictions.write_list([], empty)
+    predict.write_list([], empty)
     assert json.loads(empty.getvalue()) == []
     assert str(found[0]) == "x y.png: a,b 75.0%, 1 25.0%"
 
@@ -274,7 +274,7 @@ def test_names_in_csv_are_text(tmp_path):
     }
     found = [inference.Prediction((name, "b"), (0.75, 0.25), str(name)) for name in names]
     with open(tmp_path / "x.csv", "w", encoding="utf-8") as file:
-        predictions.write_csv([*found, inference.Prediction(("a",), (1.0,))], file)
+        predict.write_csv([*found, inference.Prediction(("a",), (1.0,))], file)
     with open(tmp_path / "x.csv", encoding="utf-8", newline="") as file:
         _, *rows, last = csv.reader(file)
     assert [row[:2] for row in rows] == [[cell, cell] for cell in names.values()] and last[0] == ""

@@ -15,7 +15,7 @@ import tensorflow as tf
 from keras_vit import data as digits
 from keras_vit import models, training
 from keras_vit.distribution import DistributedModel
-from keras_vit.layers.dropout import Dropout
+from keras_vit.layers.elementary import Dropout
 from keras_vit.layers.fast import blockwise
 
 EXAMPLES, BATCH, CLASSES, STEPS = 62, 12, 4, 20

@@ -12,7 +12,7 @@ from invented_tfds import prepare
 from PIL import Image
 
 from keras_vit import data, training, zoo
-from keras_vit.commands.vtab import print_results
+from keras_vit.commands.finetune import print_results
 from keras_vit.console import Console
 from keras_vit.errors import ConfigError, UnknownNameError
 from keras_vit.evaluation import average_groups, find_published, vtab

@@ -11,7 +11,7 @@ import tensorflow as tf
 from keras_vit import training
 from keras_vit.distribution import DistributedModel
 from keras_vit.errors import ConfigError, UnknownNameError
-from keras_vit.layers.dropout import Dropout
+from keras_vit.layers.elementary import Dropout
 from keras_vit.training.runs.history import read_rows
 from keras_vit.training.strategies import has_tpu
 

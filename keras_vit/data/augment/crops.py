@@ -5,9 +5,8 @@ import tensorflow as tf
 
 from keras_vit.data.errors import DataError
 from keras_vit.data.reading.decode import whole_image
-from keras_vit.data.reading.order import add_salt
-from keras_vit.data.reading.salts import ExampleSalt
-from keras_vit.images.resizing import graph_resize_and_crop, graph_size_before_crop
+from keras_vit.data.reading.order import ExampleSalt, add_salt
+from keras_vit.images.pixels import graph_resize_and_crop, graph_size_before_crop
 
 
 def inception_box(shape, seed, area, ratio):

@@ -12,6 +12,8 @@ from keras_vit.data.errors import DataError
 from keras_vit.data.reading import order
 from keras_vit.data.reading.decode import crop, decode_part, read_photo
 
+BORDER = 2  # pixels on every side, red to mark the test set, of ObjectNet's photos (objectnet-template-pytorch)
+
 
 class Indexed:
     """Examples that are found by number in `stored`, a tensor (n, ...); subclasses define `read_part`.
@@ -112,6 +114,16 @@ class Files(Indexed):
 
     def name_of(self, index):
         return self.paths[index].numpy().decode(errors="replace")
+
+
+class BorderedFiles(Files):
+    """Image files that are read without their border."""
+
+    def read_part(self, data, box, channels):
+        def inside(shape):
+            return box(shape - 2 * BORDER) + tf.constant([BORDER, BORDER, 0, 0])
+
+        return super().read_part(data, inside, channels)
 
 
 class MaskedFiles(Files):

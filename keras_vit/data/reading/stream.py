@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from keras_vit.data.reading import order
 from keras_vit.data.reading.decode import decode_part
-from keras_vit.data.reading.salts import WINDOWS_PER_GROUP, ShuffleSalt
 from keras_vit.data.reading.sources import Encoded
 
 GROUP = 8  # files that are read together; resuming skips through at most so many
@@ -148,7 +147,7 @@ class Stream:
         groups = tf.data.Dataset.from_tensor_slices(files).batch(GROUP).enumerate().skip(skipped_groups)
 
         def read_group(group, files):
-            first_salt = ShuffleSalt.WINDOWS + group * WINDOWS_PER_GROUP
+            first_salt = order.ShuffleSalt.WINDOWS + group * order.WINDOWS_PER_GROUP
             windows = read_records(pieces, files, GROUP, self.left_out).batch(self.window).enumerate()
             return windows.map(lambda window, batch: shuffle_window(first_salt + window, *batch)).unbatch()
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from keras_vit.errors import ConfigError, is_whole
+from keras_vit.evaluation.device.measuring import Record, take_turns
 from keras_vit.evaluation.device.steps import StepsProcess, time_steps, warm_up
-from keras_vit.evaluation.device.timing import Record, take_turns
 from keras_vit.files import write_whole
 from keras_vit.models.variants import variant
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
-from keras_vit.evaluation.device.machine import is_of_memory, resident_memory
+from keras_vit.evaluation.device.measuring import is_of_memory, resident_memory
 
 ROOT = Path(__file__).parents[3]  # of the package, for a Python that has not installed it
 SERVE = "from keras_vit.evaluation.device.process import serve; serve()"

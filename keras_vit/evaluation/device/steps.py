@@ -5,15 +5,15 @@ import functools
 from typing import Any
 
 from keras_vit.errors import KerasVitError
-from keras_vit.evaluation.device.machine import (
+from keras_vit.evaluation.device.measuring import (
     describe_machine,
     free_memory,
     limit_memory,
     name_accelerator,
     resident_memory,
+    seconds_per_call,
 )
 from keras_vit.evaluation.device.process import DoesNotFit, NotMeasured, Process
-from keras_vit.evaluation.device.timing import seconds_per_call
 
 SEED = 0
 SHARE = 0.8  # of the free memory, that a trial may use by default
