@@ -17,7 +17,8 @@ from keras_vit.models.config import ModelFields, PositionInterpolation, ViTConfi
 from keras_vit.models.preprocessing import Preprocessing
 from keras_vit.models.variants import MODELS, VARIANTS
 from keras_vit.zoo.adapt import HEADS, Request, adapt, plan_adaptation, plan_target, require_fields
-from keras_vit.zoo.formats.checkpoint import Fault, Hints, about_file, open_checkpoint
+from keras_vit.zoo.formats import open_checkpoint
+from keras_vit.zoo.formats.checkpoint import Fault, Hints, about_file
 from keras_vit.zoo.formats.variables import VariableFiller
 from keras_vit.zoo.names import registry
 from keras_vit.zoo.names.rows import class_names
