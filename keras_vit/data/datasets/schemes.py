@@ -6,10 +6,11 @@ and the command line take theirs from the row.
 
 import os
 import pkgutil
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from keras_vit.data.datasets.catalogue import CATALOGUE
-from keras_vit.data.errors import DataError
+from keras_vit.data.errors import SPLITS, DataError
 from keras_vit.errors import describe_unknown
 
 PACKAGE = "keras_vit.data.datasets"
@@ -30,8 +31,8 @@ class Scheme:
         augmentation: name of the training augmentation that suits the images.
         evaluation_crop: the share of an image's middle to evaluate on, its aspect ratio kept, whatever the model's own
             preprocessing; None for that.
-        check: "module:function" of what follows the colon, which raises DataError where no split of it can be opened,
-            without TensorFlow and before the images are listed. None where nothing is known so early.
+        splits: "module:function" of what follows the colon to the splits that it states, without TensorFlow and before
+            the images are listed; it raises DataError where no split can be opened. None where all are stated.
         would_read: "module:function" of what follows the colon and a path: whether files that are put there become
             examples. None where they never do, so that a run may be written anywhere.
     """
@@ -44,7 +45,7 @@ class Scheme:
     augmentation: str = "inception"
     evaluation_crop: float | None = None
     would_read: str | None = None
-    check: str | None = None
+    splits: str | None = None
 
     @property
     def written(self) -> str:
@@ -65,14 +66,14 @@ SCHEMES = {
             holds="a folder that has one folder of images per class",
             opens=f"{PACKAGE}.folder:open_split",
             would_read=f"{PACKAGE}.folder:would_read",
-            check=f"{PACKAGE}.folder:require_classes",
+            splits=f"{PACKAGE}.folder:list_splits",
         ),
         Scheme(
             name="csv",
             argument="FILE",
             holds="a CSV file with the columns path and label, several labels of an image joined by |",
             opens=f"{PACKAGE}.csv_file:open_split",
-            check=f"{PACKAGE}.csv_file:list_splits",
+            splits=f"{PACKAGE}.csv_file:list_splits",
         ),
         Scheme(
             name="masks",
@@ -80,7 +81,7 @@ SCHEMES = {
             holds="a folder with images/ and masks/, PNG of class numbers, for segmentation",
             opens=f"{PACKAGE}.masks:open_split",
             would_read=f"{PACKAGE}.masks:would_read",
-            check=f"{PACKAGE}.masks:require_masks",
+            splits=f"{PACKAGE}.masks:list_splits",
         ),
         Scheme(
             name="tfds",
@@ -162,11 +163,10 @@ def find_scheme(name: str) -> tuple[Scheme, str]:
     return scheme, argument or scheme.name
 
 
-def require_dataset(name: str) -> None:
-    """Refuses an unknown dataset, and a folder or file without one, before TensorFlow is imported."""
+def require_dataset(name: str) -> Collection[str]:
+    """The splits that a dataset states; refuses, before TensorFlow is imported, a name, folder or file without one."""
     scheme, argument = find_scheme(name)
-    if scheme.check:
-        pkgutil.resolve_name(scheme.check)(argument)
+    return pkgutil.resolve_name(scheme.splits)(argument) if scheme.splits else SPLITS
 
 
 def would_read(name: str, path: str | os.PathLike) -> bool:

@@ -127,8 +127,8 @@ class AxialBottleneck(PostActivationBottleneck):
         filters: channels of the attention.
         strides: 1 or 2; h and w must be multiples of it.
         num_heads: attention heads.
-        group_norm_epsilon: of every group norm, also in the attention; 1e-4 in the authors' code in Scenic.
-        kernel_variance_epsilon, kernel_std_epsilon: see `StandardizedConv2D`.
+        **kwargs: the epsilons of `Bottleneck`; group_norm_epsilon is also the attention's. `AxialResNetConfig` has the
+            authors'.
 
     Raises:
         ValueError: when height or width is unknown, or no multiple of strides.
@@ -137,24 +137,8 @@ class AxialBottleneck(PostActivationBottleneck):
     (1, 8, 8, 256)
     """
 
-    def __init__(
-        self,
-        filters: int,
-        strides: int = 1,
-        num_heads: int = 8,
-        group_norm_epsilon: float = 1e-4,
-        kernel_variance_epsilon: float = 0.0,
-        kernel_std_epsilon: float = 1e-5,
-        **kwargs: Any,
-    ):
-        super().__init__(
-            filters,
-            strides,
-            group_norm_epsilon,
-            kernel_variance_epsilon,
-            kernel_std_epsilon=kernel_std_epsilon,
-            **kwargs,
-        )
+    def __init__(self, filters: int, strides: int = 1, num_heads: int = 8, **kwargs: Any):
+        super().__init__(filters, strides, **kwargs)
         self.num_heads = num_heads
 
     def build(self, input_shape):
