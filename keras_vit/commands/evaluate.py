@@ -156,7 +156,7 @@ def evaluate_model(
         Path | None,
         typer.Option(
             callback=try_folder,
-            help="A folder for evaluation.json, mistakes.png and mistakes.csv, or masks.png, in place of those there.",
+            help="A folder for evaluation.json, mistakes.png and mistakes.csv, or masks.png; old ones are replaced.",
         ),
     ] = None,
     batch_size: BatchSize = 64,

@@ -10,6 +10,7 @@ from keras_vit.errors import shorten
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+COLUMNS = 7  # of filters
 LONGEST_NAME = 20  # characters of an image's name
 MOST_TILES = 8  # rows and columns of the position embeddings to draw, evenly spaced
 
@@ -47,10 +48,10 @@ def spread(count):
     return np.unique(np.linspace(0, count - 1, min(count, MOST_TILES)).round().astype(int))
 
 
-def plot_filters(filters: np.ndarray, columns: int = 7) -> "Figure":
+def plot_filters(filters: np.ndarray) -> "Figure":
     """Figure 7, left: filters (count, height, width, channels), each scaled to the full range of colours."""
-    rows = -(-len(filters) // columns)
-    figure, axes = empty_figure(rows, columns, (columns, rows + 0.4))
+    rows = -(-len(filters) // COLUMNS)
+    figure, axes = empty_figure(rows, COLUMNS, (COLUMNS, rows + 0.4))
     figure.suptitle("Filters: principal components")
     for axis, component in zip(axes.flat, filters, strict=False):
         reach = np.abs(component).max() or 1.0
