@@ -24,7 +24,7 @@ from keras_vit.data.datasets.schemes import find_scheme, require_dataset
 from keras_vit.evaluation.paper import describe_published, find_published, name_variant
 from keras_vit.files import write_whole
 from keras_vit.trainers.provenance import read_dataset
-from keras_vit.training.runs.folder import describe_weights, model_of
+from keras_vit.training.runs.folder import describe_weights
 
 MOST = 20  # classes to print; if there are more, half as many, the least recognized
 DRAWN = 12  # most confident mistakes
@@ -172,9 +172,8 @@ def evaluate_model(
 
     Example: keras-vit evaluate runs/1 --data folder:test --out report
     """
-    require_model(model)
+    path = require_model(model)
     require_dataset(dataset)
-    path = model_of(model)
     import_keras()
     from keras_vit import inference
     from keras_vit.evaluation.evaluating import predict_examples, score_predictions

@@ -30,12 +30,7 @@ Format = StrEnum("Format", NAMES)
 Quantize = StrEnum("Quantize", QUANTIZE)
 Weights = StrEnum("Weights", WEIGHTS)
 WebLayout = StrEnum("WebLayout", WEB_LAYOUTS)
-
-
-class Endpoint(StrEnum):
-    features = "features"
-    attention = "attention"
-
+Endpoint = StrEnum("Endpoint", ("features", "attention"))
 
 CALIBRATED = 64  # images for calibration
 PICTURES = 4  # sample images on a page

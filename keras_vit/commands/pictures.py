@@ -201,8 +201,7 @@ def inspect_model(
     Example: keras-vit inspect ViT-B/16 --images cat.jpg dog.jpg --data folder:photos --out report
     """
     paths = [*(images or []), *(more or [])]
-    require_model(model)
-    path_of_model = model_of(model)
+    path_of_model = require_model(model)
     if not paths and not dataset:
         dataset, split = read_dataset(path_of_model), split or "validation"
     if not paths and not dataset:
