@@ -5,7 +5,6 @@ from typing import Any, Literal
 import keras
 from keras import ops
 
-from keras_vit.layers import fast
 from keras_vit.layers.base import ConfiguredLayer
 from keras_vit.layers.bottleneck import PostActivationBottleneck
 from keras_vit.layers.convolution import GroupNormalization
@@ -159,14 +158,11 @@ class AxialBottleneck(PostActivationBottleneck):
         self.row_attention, self.column_attention = self.attention("row"), self.attention("column")
         return self.row_attention, self.column_attention
 
-    @fast.rematerialized
-    def call(self, x, training=None):
-        shortcut = x if self.shortcut is None else self.shortcut_norm(self.shortcut(x))
-        y = self.norm1(self.conv1(x), relu=True)
+    def compute_middle(self, y):
         y = self.column_attention(self.row_attention(y))
         if self.strides > 1:
             y = ops.average_pool(y, self.strides, strides=self.strides, padding="valid", data_format="channels_last")
-        return ops.relu(shortcut + self.norm3(self.conv3(ops.relu(y))))
+        return ops.relu(y)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
