@@ -55,8 +55,7 @@ def preview_images(
         ),
     ] = "ViT-B/16",
     recipe: Annotated[
-        str | None,
-        typer.Option(help="The recipe that sets augmentation and size.", autocompletion=complete_recipe),
+        str | None, typer.Option(help="The recipe that sets augmentation and size.", autocompletion=complete_recipe)
     ] = None,
     image_size: Annotated[
         int | None, typer.Option(min=1, help="Height and width of the model's input in pixels; by default finetune's.")
@@ -182,8 +181,7 @@ def inspect_model(
     more: Annotated[list[str] | None, typer.Argument(metavar="IMAGE...", help="The same as --images.")] = None,
     images: Annotated[list[str] | None, typer.Option(help="Images to look at; the paper averages over 128.")] = None,
     dataset: Annotated[
-        str | None,
-        typer.Option("--data", help=f"{MOST} images of a dataset, chosen at random. {describe_schemes()}"),
+        str | None, typer.Option("--data", help=f"{MOST} images of a dataset, chosen at random. {describe_schemes()}")
     ] = None,
     split: Annotated[
         str | None, typer.Option(help="The split of --data; by default train, and of a run's own data validation.")

@@ -60,11 +60,7 @@ def cost(
     )
 
 
-def pretraining_exaflops(
-    config: ViTConfig | ResNetConfig,
-    epochs: float,
-    images: int = JFT_IMAGES,
-) -> float:
+def pretraining_exaflops(config: ViTConfig | ResNetConfig, epochs: float, images: int = JFT_IMAGES) -> float:
     """The compute of pre-training in 10^18 floating-point operations: three forward passes for each image and epoch.
 
     Every row of Table 6 agrees within 1 %, except two: ViT-B/32 is printed as 55 (56.1 here), and 7 epochs of

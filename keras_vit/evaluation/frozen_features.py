@@ -45,10 +45,7 @@ def require_one_width(train_features, test_features):
 
 
 def extract_features(
-    model: Any,
-    examples: "Examples",
-    batch_size: int = 64,
-    tell: Callable[[int], None] | None = None,
+    model: Any, examples: "Examples", batch_size: int = 64, tell: Callable[[int], None] | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """The features that the head reads, of every example once: float32 (n, d), and labels int (n,).
 

@@ -122,10 +122,7 @@ def find_best(right):
 
 
 def linear_probe(
-    train_features: np.ndarray,
-    train_labels: np.ndarray,
-    test_features: np.ndarray,
-    seed: int = 0,
+    train_features: np.ndarray, train_labels: np.ndarray, test_features: np.ndarray, seed: int = 0
 ) -> np.ndarray:
     """Predicts the class of each test example by logistic regression on unscaled features: int (m,).
 

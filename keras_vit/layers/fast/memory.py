@@ -90,13 +90,7 @@ class BlockwiseAttention:
             return next_after(i, dk), put_block(dq, dblock, i), dk, dv, dtables
 
         zeros = ops.zeros_like(widen(dy))  # made from dy, so that they exist in the backward pass alone
-        state = (
-            ops.zeros((), "int32"),
-            ops.zeros_like(dys),
-            zeros,
-            zeros,
-            [ops.zeros_like(widen(x)) for x in tables],
-        )
+        state = (ops.zeros((), "int32"), ops.zeros_like(dys), zeros, zeros, [ops.zeros_like(widen(x)) for x in tables])
         _, dq, dk, dv, dtables = ops.fori_loop(0, self.count, step, state)
         dtables = [x[self.padding : self.padding + 2 * self.patches - 1] for x in dtables]
         return self.join(dq), *(ops.cast(x, q.dtype) for x in (dk, dv, *dtables))
