@@ -27,8 +27,7 @@ from keras_vit.export.proof.parity import choose_kind
 from keras_vit.export.report import Report
 from keras_vit.export.staging import ExportFolder, stage
 from keras_vit.export.web import FOLDER as PAGE
-from keras_vit.export.web import LAYOUT, LAYOUT_FILES, WEB_LAYOUTS
-from keras_vit.export.web.assets import TEXTS
+from keras_vit.export.web import LAYOUT, LAYOUT_FILES, TEXTS, WEB_LAYOUTS
 from keras_vit.export.web.page import require_page, write_page
 from keras_vit.export.web.transformers_js import describe_layout, write_layout
 

@@ -23,7 +23,7 @@ from keras_vit.export.report import Report, make_report, size_of
 from keras_vit.export.staging import MANIFEST, ExportFolder, join_names
 from keras_vit.export.web import LAYOUT_PATTERN as LAYOUT
 from keras_vit.export.web import PATTERN as PAGE
-from keras_vit.export.web.assets import list_foreign_files
+from keras_vit.export.web import list_foreign_files
 from keras_vit.files import sha256_of_regular
 from keras_vit.owned import files_in
 

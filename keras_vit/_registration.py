@@ -19,9 +19,7 @@ MODULES = (
     "keras_vit.models.axial.resnet",
     "keras_vit.masked_patches.model",
     "keras_vit.training.losses",
-    "keras_vit.training.metrics",
     "keras_vit.training.optimizers",
-    "keras_vit.training.schedules",
 )
 importing = False
 

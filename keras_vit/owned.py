@@ -1,8 +1,8 @@
-"""What this package has written in a folder, kept with digests, so that it replaces or removes that and nothing else.
+"""Records what this package writes in a folder, with digests, so that it replaces or removes nothing else.
 
 A folder has a record, a JSON file: {"files": {name: SHA-256}} and a few fields more. A file is entered before it takes
-its name. Until then its entry is a list of the digests that it may have, of the old file and the new one, so that after
-a kill at any moment what was written here is still known.
+its name. Until then its entry lists the digests of the old file and the new one: at whatever moment a kill comes, the
+record knows what was written here.
 
 This guards against accidents and unpacked folders, not against somebody who may write in the folder meanwhile.
 """
@@ -26,7 +26,7 @@ DIGEST = re.compile("[0-9a-f]{64}", re.ASCII)
 
 
 def partial_path(path: Path) -> Path:
-    """Where `path` is written until it is complete: a name by which a later process knows what a killed one left."""
+    """The path to write a file at until it is complete; by its name a later process knows what a killed one left."""
     return path.with_name(f"partial.{path.name}")
 
 
@@ -67,7 +67,7 @@ def back_up(path: Path, backup: Path) -> None:
 
 @contextlib.contextmanager
 def lock(path: Path, busy: KerasVitError) -> Iterator[None]:
-    """Holds the lock file `path`, which goes with the process, however that ends, and is removed at the end.
+    """Holds the lock file `path`, and removes it at the end. The lock ends with the process, however that ends.
 
     Raises:
         KerasVitError: `busy`, when another process holds it.
@@ -82,14 +82,14 @@ def lock(path: Path, busy: KerasVitError) -> Iterator[None]:
     try:
         yield
     finally:
-        # While it is held: who has opened it and waits then sees a file without a name, and makes a new one.
+        # Before the release: a process that waits for it then finds a file without a name, and makes a new one.
         with contextlib.suppress(OSError):
             path.unlink()
         held.release()
 
 
 class OwnFolder:
-    """A folder with a record of what one writer has written there. A subclass says who that is.
+    """A folder with a record of what one writer has written there. A subclass names the writer.
 
     >>> class Notes(OwnFolder):
     ...     record, names, writer, error = "notes.json", re.compile("[a-z]+[.]txt"), "a note taker", KerasVitError
@@ -114,7 +114,7 @@ class OwnFolder:
         self.seen: dict[str, tuple] = {}  # {name: (what the system says of the file, its SHA-256)}
 
     def is_name(self, name: str) -> bool:
-        """Whether the writer writes files of that name, which lies below the folder."""
+        """Whether the writer writes files of that name, below the folder."""
         parts = PurePosixPath(name).parts
         return self.names.fullmatch(name) is not None and ".." not in parts and not name.startswith("/")
 
@@ -136,7 +136,7 @@ class OwnFolder:
         return (self.read() or {"files": {}})["files"]
 
     def digests(self) -> dict[str, list[str]]:
-        """{name: the SHA-256 that the file may have}, of what the record lists."""
+        """{name: each SHA-256 that the file may have} of the files that the record lists."""
         return {name: [entry] if isinstance(entry, str) else entry for name, entry in self.entries().items()}
 
     def save(self, files: Mapping[str, str | list[str]]) -> None:
@@ -147,7 +147,7 @@ class OwnFolder:
             unfinished.write_text(json.dumps({**self.facts, "files": files}, indent=1) + "\n", "utf-8")
 
     def digest_of(self, name: str) -> str:
-        """The SHA-256 of a regular file, which is not read again while it is the same file, unchanged."""
+        """The SHA-256 of a regular file; reads it again only if it has changed."""
         facts = os.lstat(self.path / name)
         state = (facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)
         if self.seen.get(name, (None,))[0] != state:
@@ -155,11 +155,11 @@ class OwnFolder:
         return self.seen[name][1]
 
     def is_own(self, name: str, known: Iterable[str]) -> bool:
-        """Whether a file that is there has one of the digests that it may have; a link never has."""
+        """Whether an existing file has one of the digests that it may have; a link never has."""
         return bool(known) and is_regular(self.path / name) and self.digest_of(name) in known
 
     def require_own(self, names: Iterable[str]) -> None:
-        """Refuses to go on where a file of these names is not own, or was changed since; each that is there is read.
+        """Refuses to go on if a file of these names is not own, or has changed since; reads each that exists.
 
         Raises:
             KerasVitError: `error`, which names the file.
@@ -190,15 +190,15 @@ class OwnFolder:
 
     @contextlib.contextmanager
     def writing(self, name: str) -> Iterator[Path]:
-        """The path to write a file to, which takes its name when it is complete and entered.
+        """Yields the path to write a file to; the file takes its name when it is complete and entered.
 
-        The caller has asked `require_own`. What a killed process has left of the file is replaced, never followed.
+        The caller has called `require_own` before. What a killed process left of the file is replaced, never followed.
         """
         if not self.is_name(name):
             raise ValueError(f"{self.writer} writes no {name!r}")  # the record would be one that it never wrote
         path, known = self.path / name, self.digests()
         if not known:
-            self.save({})  # so that a kill leaves an unfinished file beside the record that explains it
+            self.save({})  # a kill then leaves an unfinished file beside the record that explains it
         with write_whole(path, partial_path(path)) as unfinished:
             yield unfinished
             digest = sha256(unfinished)
@@ -206,7 +206,7 @@ class OwnFolder:
         self.save({**self.entries(), name: digest})
 
     def remove(self, names: Iterable[str]) -> None:
-        """Removes files that the record lists, with what a killed process left of them, and folders then empty."""
+        """Removes files that the record lists, what a killed process left of them, and folders that are then empty."""
         left = dict(self.entries())
         for name in [name for name in names if name in left]:
             path = self.path / name

@@ -19,10 +19,10 @@ from keras_vit.layers.interpolation import (
     resize_patches,
     resize_positions,
 )
-from keras_vit.models.building import MODELS
 from keras_vit.models.classifier import as_labels
 from keras_vit.models.config import ResNetConfig, ViTConfig, drop_inapplicable
 from keras_vit.models.cost import positioned_prefix
+from keras_vit.models.variants import MODELS
 from keras_vit.zoo.formats.architecture import ROOT
 from keras_vit.zoo.formats.names import POOL
 from keras_vit.zoo.formats.npz import prepend_zero

@@ -8,8 +8,8 @@ import numpy as np
 
 from keras_vit.errors import ConfigError
 from keras_vit.lora import without_lora
-from keras_vit.models.building import build
 from keras_vit.models.config import ProbabilityKind, is_number
+from keras_vit.models.variants import build
 from keras_vit.models.vit import VisionTransformer
 from keras_vit.zoo.formats.variables import official_variables
 

@@ -12,13 +12,13 @@ from keras_vit.errors import CheckpointError, ConfigError, describe_unknown
 from keras_vit.files import sha256
 from keras_vit.layers.interpolation import POSITION_MATRICES
 from keras_vit.models import build
-from keras_vit.models.building import MODELS
 from keras_vit.models.classifier import Classifier, set_trainable
 from keras_vit.models.config import ModelFields, PositionInterpolation, ViTConfig
 from keras_vit.models.preprocessing import Preprocessing
-from keras_vit.models.variants import VARIANTS
+from keras_vit.models.variants import MODELS, VARIANTS
 from keras_vit.zoo.adapt import HEADS, Request, adapt, plan_adaptation, plan_target, require_fields
-from keras_vit.zoo.formats.checkpoint import Fault, Hints, about_file, open_checkpoint
+from keras_vit.zoo.formats import open_checkpoint
+from keras_vit.zoo.formats.checkpoint import Fault, Hints, about_file
 from keras_vit.zoo.formats.variables import VariableFiller
 from keras_vit.zoo.names import registry
 from keras_vit.zoo.names.rows import class_names
@@ -98,7 +98,7 @@ def field_of(config, field):
 def require_variant(config, row):
     """Refuses a checkpoint unless it has the row's architecture."""
     if type(config) is not type(row.config):
-        kinds = [MODELS[type(each)].__name__ for each in (config, row.config)]
+        kinds = [MODELS[type(each)].partition(":")[2] for each in (config, row.config)]
         raise Fault(f"is not a {row.name} checkpoint: it holds a model of class {kinds[0]}, not {kinds[1]}.")
     for field in ("patch_size", "hidden_size", "num_layers", "num_heads", "mlp_dim", "depths", "width_factor"):
         found, expected = field_of(config, field), field_of(row.config, field)

@@ -9,7 +9,7 @@ from keras_vit.errors import CheckpointError, ConfigError, describe_unknown
 from keras_vit.files import require_local, write_whole
 from keras_vit.lora import without_lora
 from keras_vit.models.classifier import Classifier
-from keras_vit.zoo.formats.checkpoint import find_ending
+from keras_vit.zoo.formats import find_ending
 from keras_vit.zoo.formats.torch.transformers_files import write_config
 
 LAYOUTS = (None, "timm", "transformers", "hub")

@@ -13,9 +13,9 @@ from keras_vit.errors import ExportError, ParityError
 from keras_vit.export.conversion import write_proved
 from keras_vit.export.description import describe_preprocessing
 from keras_vit.export.formats import format_named
+from keras_vit.export.preparation import generate_images
 from keras_vit.export.proof.comparison import model_runner
-from keras_vit.export.proof.probes import generate_images
-from keras_vit.export.web.assets import VENDORED, copy_runtime, describe_runtime, fetch_runtime, page_texts
+from keras_vit.export.web import VENDORED, copy_runtime, describe_runtime, fetch_runtime, page_texts
 from keras_vit.images.pillow import ORIENTATION, read_image
 
 FILE = "model.onnx"

@@ -21,9 +21,8 @@ from keras_vit.console import Console, list_pairs, make_table, say
 from keras_vit.errors import ConfigError, without_secrets
 from keras_vit.evaluation import vtab as measures
 from keras_vit.evaluation.paper import VTAB_TASKS
-from keras_vit.trainers.choices import choose_checkpoint
+from keras_vit.trainers.choices import EVERY, MODELS, choose_checkpoint, choose_settings
 from keras_vit.trainers.plan import prepare, resolve
-from keras_vit.trainers.resume import EVERY, MODELS, choose_settings
 from keras_vit.trainers.settings import MASKED_PATCHES, Settings
 from keras_vit.training.errors import Interrupted, Preempted
 from keras_vit.training.runs.checkpoints import Checkpoints

@@ -1,7 +1,9 @@
-"""A replica's batch on TensorFlow: its size, an empty one, one that the host holds."""
+"""Batches on TensorFlow: a replica's part of one, its microbatches, and several that are trained on in one call."""
 
 import keras
 import tensorflow as tf
+
+from keras_vit.errors import ConfigError
 
 
 def batch_size(x):
@@ -38,3 +40,80 @@ def distribute_batch(strategy, batch):
     dataset = tf.data.Dataset.from_tensor_slices(keras.utils.pack_x_y_sample_weight(*batch))
     dataset = dataset.batch(len(tf.nest.flatten(batch[0])[0]))
     return iter(strategy.experimental_distribute_dataset(dataset))
+
+
+def microbatch(tensor, i, count):
+    """The i-th of `count` consecutive microbatches, as equal as possible: (n, ...) to (about n / count, ...).
+
+    i may be a tensor. If n is static, so is the result, as XLA requires.
+
+    Raises:
+        ConfigError: when `count` does not divide a static n.
+    """
+    if tensor is None:
+        return None
+    tensor = tf.convert_to_tensor(tensor)
+    n = tensor.shape[0]
+    if n is None:
+        n = tf.shape(tensor)[0]
+        return tensor[i * n // count : (i + 1) * n // count]
+    if n % count:
+        raise ConfigError(f"microbatches must divide the batch of each replica. Received: {count} and {n}.")
+    return tf.gather(tf.reshape(tensor, (count, n // count, *tensor.shape[1:])), i)
+
+
+def sum_gradients(compute_gradients, data, weights, count):
+    """The sum of `compute_gradients(microbatch)` over the microbatches: one tensor per weight, or None.
+
+    A loop in the graph keeps the activations of one microbatch in memory at a time. TensorFlow could compute unrolled
+    iterations in parallel.
+    """
+    # Only tracing the body shows which weights have a gradient, and None cannot be a variable of the loop. So the body
+    # adds zeros for None, and records here which they are.
+    has_gradient = []
+
+    def add(i, sums):
+        part = tf.nest.map_structure(lambda leaf: microbatch(leaf, i, count), data)
+        gradients = compute_gradients(part)
+        has_gradient[:] = [gradient is not None for gradient in gradients]
+        gradients = [0.0 if g is None else tf.convert_to_tensor(g) for g in gradients]
+        return i + 1, [s + tf.cast(g, s.dtype) for s, g in zip(sums, gradients, strict=True)]
+
+    zeros = [tf.zeros(weight.shape, weight.dtype) for weight in weights]
+    sums = tf.while_loop(lambda i, _: i < count, add, (0, zeros), parallel_iterations=1)[1]
+    return [s if has else None for s, has in zip(sums, has_gradient, strict=True)]
+
+
+def make_several_steps(model, step_function):
+    """A function of an iterator that runs up to `steps_per_execution` steps in one call and returns the metrics.
+
+    In Keras' function the replicas' steps are under a condition in the loop, and MirroredStrategy cannot synchronize
+    replicas there. Here each pass through the loop has its batch already, and only the getting of the next is
+    under a condition.
+    """
+    strategy, count = model.distribute_strategy, model.steps_per_execution
+
+    @tf.function(reduce_retracing=True)
+    @tf.autograph.experimental.do_not_convert
+    def one_step(data):
+        strategy.run(step_function, args=(data,))
+
+    @tf.function(reduce_retracing=True)
+    @tf.autograph.experimental.do_not_convert
+    def steps(iterator):
+        def body(i, batch):
+            one_step(batch.get_value())
+            # After the last step no batch is taken: it would be lost for the next call.
+            return i + 1, tf.cond(i + 1 < count, iterator.get_next_as_optional, lambda: batch)
+
+        def more(i, batch):
+            return (i < count) & batch.has_value()
+
+        return tf.while_loop(more, body, (0, iterator.get_next_as_optional()), parallel_iterations=1)[0]
+
+    def function(iterator):
+        if steps(iterator) == 0:
+            raise StopIteration
+        return model.get_metrics_result()
+
+    return function

@@ -11,8 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from keras_vit.distribution.batches import batch_size, distribute_batch, drop_padding, pad_empty_batch
-from keras_vit.distribution.microbatches import sum_gradients
+from keras_vit.distribution.batches import (
+    batch_size,
+    distribute_batch,
+    drop_padding,
+    make_several_steps,
+    pad_empty_batch,
+    sum_gradients,
+)
 from keras_vit.distribution.optimizer import GlobalUpdate, unwrap
 from keras_vit.distribution.replicas import (
     all_reduce,
@@ -23,7 +29,6 @@ from keras_vit.distribution.replicas import (
     nan_unless_all_finite,
     replica_count,
 )
-from keras_vit.distribution.several_steps import make_several_steps
 from keras_vit.errors import ConfigError
 
 FIT = inspect.signature(keras.Model.fit)

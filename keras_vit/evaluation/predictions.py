@@ -13,7 +13,7 @@ import numpy as np
 
 from keras_vit.errors import shorten
 from keras_vit.evaluation.scores import count_confusion
-from keras_vit.masked_patches.picture import draw_masked_patches as draw_masked_patches  # public in this room
+from keras_vit.masked_patches.model import draw_masked_patches as draw_masked_patches  # public in this room
 from keras_vit.models.preprocessing import to_pixels, to_probabilities
 from keras_vit.pages import SHADES, write_figure
 

@@ -1,12 +1,11 @@
 from .axial.config import AxialResNetConfig, AxialViTConfig
 from .axial.resnet import AxialResNet
 from .axial.vit import AxialVisionTransformer
-from .building import build
 from .config import BackboneConfig, ResNetConfig, ViTConfig
 from .folding import fold
 from .preprocessing import Preprocessing
 from .resnet import ResNet
-from .variants import VARIANTS, Variant, variant
+from .variants import VARIANTS, Variant, build, variant
 from .vit import VisionTransformer
 
 __all__ = [

@@ -1,11 +1,22 @@
-"""The table of variants: models of the paper, of later papers and our own, by name. Imports no Keras."""
+"""The table of variants: models of the paper, of later papers and our own, by name. Only `build` imports Keras."""
 
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from keras_vit.errors import UnknownNameError, describe_unknown
 from keras_vit.models.axial.config import AxialResNetConfig, AxialViTConfig
 from keras_vit.models.config import BackboneConfig, ResNetConfig, ViTConfig
+
+if TYPE_CHECKING:
+    import keras
+
+    from keras_vit.models.preprocessing import Preprocessing, UnknownPreprocessing
+    from keras_vit.models.resnet import ResNet
+    from keras_vit.models.vit import VisionTransformer
 
 
 @dataclass(frozen=True)
@@ -157,3 +168,28 @@ def variant(name: str) -> Variant:
     raise UnknownNameError(
         describe_unknown("model", name, VARIANTS, "keras-vit list, in Python zoo.list(), shows all.")
     )
+
+
+# {class of configurations: "module:class" of their models}
+MODELS = {
+    ViTConfig: "keras_vit.models.vit:VisionTransformer",
+    ResNetConfig: "keras_vit.models.resnet:ResNet",
+    AxialViTConfig: "keras_vit.models.axial.vit:AxialVisionTransformer",
+    AxialResNetConfig: "keras_vit.models.axial.resnet:AxialResNet",
+}
+
+
+def build(
+    config: ViTConfig | ResNetConfig,
+    preprocessing: Preprocessing | UnknownPreprocessing | dict | None = None,
+    labels: Sequence[str] | None = None,
+    dtype: str | keras.DTypePolicy | None = None,
+    name: str | None = None,
+) -> VisionTransformer | ResNet:
+    """Builds the model of a configuration, of the class that fits it, with random weights and a zero head.
+
+    >>> build(keras_vit.models.variant("ViT-Ti/16").config).count_params()
+    5717416
+    """
+    cls = pkgutil.resolve_name(MODELS[type(config)])
+    return cls(config, preprocessing=preprocessing, labels=labels, dtype=dtype, name=name)

@@ -1,5 +1,5 @@
-from .judge import TrainingResult
 from .protocol import run_protocol, run_vtab
+from .report import TrainingResult
 from .search import run_search
 from .settings import Settings
 from .train import finetune, pretrain

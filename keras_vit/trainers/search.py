@@ -11,6 +11,7 @@ from keras_vit import data, training
 from keras_vit.console import say
 from keras_vit.data.augment.rows import find_augmentation
 from keras_vit.errors import ConfigError
+from keras_vit.trainers.choices import EVERY
 from keras_vit.trainers.plan import (
     compile_arguments,
     count_microbatches,
@@ -21,7 +22,6 @@ from keras_vit.trainers.plan import (
     resolve,
     training_batches,
 )
-from keras_vit.trainers.resume import EVERY
 from keras_vit.trainers.settings import Settings, parse_search
 from keras_vit.training.grid import SearchResult
 

@@ -15,8 +15,7 @@ import keras
 from keras_vit import data, training
 from keras_vit.console import say
 from keras_vit.trainers import plan
-from keras_vit.trainers.judge import TrainingResult, judge
-from keras_vit.trainers.resume import (
+from keras_vit.trainers.choices import (
     EVERY,
     MODELS,
     choose_settings,
@@ -24,9 +23,9 @@ from keras_vit.trainers.resume import (
     require_same_classes,
     require_same_settings,
 )
+from keras_vit.trainers.report import TrainingResult, describe_training, judge
 from keras_vit.trainers.search import search_fields
 from keras_vit.trainers.settings import MASKED_PATCHES, Settings, with_settings
-from keras_vit.trainers.summary import describe_training
 from keras_vit.training.runs.folder import RunFolder, describe_weights, read_config
 from keras_vit.training.runs.history import list_epoch_ends, read_rows
 
@@ -168,7 +167,7 @@ def finetune(
         A `TrainingResult`: best epoch, accuracy with its interval, files.
 
     Raises:
-        UnknownNameError: for an argument, dataset, recipe or model that there is not.
+        UnknownNameError: for an unknown argument, dataset, recipe or model.
         KerasVitError: for anything that cannot be trained.
 
     >>> result = keras_vit.finetune("folder:photos", out="runs/1", model="ViT-B/16", epochs=20)  # doctest: +SKIP
@@ -202,7 +201,7 @@ def pretrain(
         A `TrainingResult`.
 
     Raises:
-        UnknownNameError: for an argument, dataset, recipe or variant that there is not.
+        UnknownNameError: for an unknown argument, dataset, recipe or variant.
         KerasVitError: for anything that cannot be trained.
 
     >>> result = keras_vit.pretrain("digits", out="runs/2", model="ViT-Test/4", image_size=16)  # doctest: +SKIP

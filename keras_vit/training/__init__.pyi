@@ -1,4 +1,3 @@
-from .distillation import with_answers
 from .errors import Interrupted, NotFiniteError, Preempted, RunError
 from .finetuning import (
     balanced_weights,
@@ -8,18 +7,33 @@ from .finetuning import (
     freeze_first,
     layer_decay,
     weigh_classes,
+    with_answers,
 )
 from .grid import SearchResult, Trial, development_split, read_best, search_recipe
-from .losses import PixelLoss, SigmoidLoss, SoftmaxLoss, SquaredError
-from .metrics import Accuracy, MeanAveragePrecision, MeanIoU
-from .optimizers import SGD, Adam, AdamW
+from .losses import (
+    Accuracy,
+    MeanAveragePrecision,
+    MeanIoU,
+    PixelLoss,
+    SigmoidLoss,
+    SoftmaxLoss,
+    SquaredError,
+)
+from .optimizers import (
+    SGD,
+    Adam,
+    AdamW,
+    WarmupConstant,
+    WarmupCosine,
+    WarmupLinear,
+    WarmupStaircase,
+)
 from .recipe_rows import RECIPES
 from .recipes import Recipe
 from .runs.checkpoints import Checkpoints
 from .runs.run import Run
 from .runs.state import MaskedPatchModel, load_weights
 from .scaling import choose_microbatches, recipe
-from .schedules import WarmupConstant, WarmupCosine, WarmupLinear, WarmupStaircase
 from .strategies import strategy
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""The official code's losses for logits, with labels as class numbers or as shares of classes."""
+"""The official code's losses and the metrics of logits, for labels as class numbers or as shares of classes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,33 @@ import keras
 from keras import ops
 
 from keras_vit.errors import ConfigError
-from keras_vit.training.metrics import to_shares
+
+# Thresholds: so many steps from -RANGE to RANGE; beyond, the sigmoid is within 1e-7 of 0 or 1.
+RANGE, STEPS = 16.0, 4096
+
+
+def to_shares(labels, logits):
+    """Labels as float rows like `logits`, (..., classes): the share of each class.
+
+    Args:
+        labels: class numbers (n,) or (n, 1), or rows (n, classes): one-hot, mixed or of several classes. With one
+            logit: 0 or 1, or a share between them, (n,) or (n, 1).
+        logits: (n, classes).
+
+    Raises:
+        ConfigError: if rows have another number of classes than the logits.
+    """
+    classes = logits.shape[-1]
+    if len(labels.shape) < len(logits.shape):
+        labels = ops.expand_dims(labels, -1)
+    if labels.shape[-1] == 1 and classes > 1:
+        labels = ops.one_hot(ops.cast(ops.squeeze(labels, -1), "int32"), classes)
+    if None not in (labels.shape[-1], classes) and labels.shape[-1] != classes:
+        raise ConfigError(
+            f"Labels must be class numbers, or rows of {classes} classes, as many as the model has. "
+            f"Received: labels of shape {tuple(labels.shape)}."
+        )
+    return ops.cast(labels, logits.dtype)
 
 
 class ClassLoss(keras.losses.Loss):
@@ -101,3 +127,133 @@ class SquaredError(keras.losses.Loss):
 
     def get_config(self):
         return {**super().get_config(), "dtype": self.dtype}
+
+
+def mark_right(labels, logits):
+    """1.0 where the most likely class is correct, else 0.0: (n,)."""
+    labels, logits = ops.convert_to_tensor(labels), ops.convert_to_tensor(logits)
+    labels = to_shares(labels, ops.cast(logits, "float32"))
+    if logits.shape[-1] == 1:
+        return ops.cast(ops.equal(labels[..., 0] > 0.5, logits[..., 0] > 0), "float32")
+    predicted = ops.expand_dims(ops.argmax(logits, axis=-1), -1)
+    share = ops.take_along_axis(labels, predicted, axis=-1)[..., 0]
+    return ops.cast(ops.logical_and(share > 0, share >= ops.max(labels, axis=-1)), "float32")
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class Accuracy(keras.metrics.Mean):
+    """Share of the examples whose most likely class is correct (top-1).
+
+    The form of the labels is read from every batch. (Keras' "accuracy" keeps the form of the first batch: after mixed
+    training labels it counts every example of a validation on class numbers as wrong.)
+
+    - Class numbers, (n,) or (n, 1), and one-hot rows: that class is correct.
+    - Mixed rows (mixup, cutmix): the class with the largest share is correct; if two are equal, either.
+    - Rows of several classes: any of them is correct, as for ImageNet ReaL (arXiv 2006.07159). An example without a
+      class counts as wrong.
+    - One logit (n, 1), the yes or no of a sigmoid: labels above 1/2 mean yes, and so do logits above 0.
+
+    >>> metric = Accuracy()
+    >>> _ = metric.update_state(np.array([1, 0]), np.array([[0.0, 2.0], [0.0, 2.0]]))
+    >>> f"{metric.result():.2f}"
+    '0.50'
+    """
+
+    _direction = "up"  # tells Keras' callbacks that more is better
+
+    def __init__(self, name: str = "accuracy", dtype: str | None = None):
+        super().__init__(name=name, dtype=dtype)
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        super().update_state(mark_right(y_true, y_pred), sample_weight)
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class MeanAveragePrecision(keras.metrics.Metric):
+    """Mean over the classes of the average precision: the sum of (R_k - R_k-1) P_k over falling thresholds.
+
+    The thresholds are 4,096 steps of 1/128 of a logit, so that the state has a fixed size on any number of replicas;
+    logits that are closer count as equal. `keras_vit.evaluation.evaluate_multi_label` uses scikit-learn's
+    average_precision_score, which is the same to about 1e-3. Classes without an example are left out.
+
+    Args:
+        num_classes: number of logits.
+
+    >>> metric = MeanAveragePrecision(2)
+    >>> metric.update_state(np.array([[1, 0], [0, 1], [0, 1]]), np.array([[2.0, 1.0], [0.0, 3.0], [3.0, 0.0]]))
+    >>> f"{metric.result():.3f}"  # (1/2 + (1 + 2/3) / 2) / 2
+    '0.667'
+    """
+
+    _direction = "up"  # tells Keras' callbacks that more is better
+
+    def __init__(self, num_classes: int, name: str = "mean_average_precision", dtype: str | None = None):
+        super().__init__(name=name, dtype=dtype)
+        self.num_classes = num_classes
+        # (2, classes, steps): total weight of the examples with, and without, each class, by the step of their logit.
+        shape = (num_classes, STEPS)
+        self.positives = self.add_variable(shape, initializer="zeros", name="positives")
+        self.negatives = self.add_variable(shape, initializer="zeros", name="negatives")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        logits = ops.cast(ops.convert_to_tensor(y_pred), "float32")
+        labels = to_shares(ops.convert_to_tensor(y_true), logits)
+        weights = ops.ones_like(labels)
+        if sample_weight is not None:
+            weights = weights * ops.reshape(ops.cast(sample_weight, "float32"), (-1, 1))
+        step = ops.floor((ops.clip(logits, -RANGE, RANGE) + RANGE) * ((STEPS - 1) / (2 * RANGE)))
+        place = ops.cast(step, "int32") + STEPS * ops.arange(self.num_classes, dtype="int32")
+        for variable, share in ((self.positives, labels), (self.negatives, 1 - labels)):
+            values, places = ops.reshape(share * weights, (-1,)), ops.reshape(place, (-1,))
+            added = ops.segment_sum(values, places, num_segments=self.num_classes * STEPS)
+            variable.assign(variable + ops.reshape(added, (self.num_classes, STEPS)))
+
+    def result(self):
+        right, wrong = (ops.cumsum(ops.flip(v, axis=1), axis=1) for v in (self.positives, self.negatives))
+        total = right[:, -1]
+        gained = right - ops.pad(right[:, :-1], ((0, 0), (1, 0)))
+        precision = ops.divide_no_nan(right, right + wrong)
+        average = ops.divide_no_nan(ops.sum(gained * precision, axis=1), total)
+        return ops.divide_no_nan(ops.sum(average), ops.sum(ops.cast(total > 0, "float32")))
+
+    def get_config(self):
+        return {**super().get_config(), "num_classes": self.num_classes}
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class MeanIoU(keras.metrics.Metric):
+    """Mean over the classes of the intersection over union of their pixels; see `keras_vit.evaluation.mean_iou`.
+
+    (Keras' own metric counts in integers, and rounds weights to these.)
+
+    Args:
+        num_classes: number of logits.
+
+    >>> metric = MeanIoU(2)
+    >>> metric.update_state(np.array([[[0, 1]]]), np.array([[[[1.0, 0.0], [1.0, 0.0]]]]))
+    >>> f"{metric.result():.2f}"  # (1 / 2 + 0) / 2
+    '0.25'
+    """
+
+    _direction = "up"  # tells Keras' callbacks that more is better
+
+    def __init__(self, num_classes: int, name: str = "mean_iou", dtype: str | None = None):
+        super().__init__(name=name, dtype=dtype)
+        self.num_classes = num_classes
+        self.confusion = self.add_variable((num_classes, num_classes), initializer="zeros", name="confusion")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        labels = ops.reshape(ops.cast(y_true, "int32"), (-1,))
+        weights = ops.ones_like(labels) if sample_weight is None else ops.reshape(sample_weight, (-1,))
+        labels = ops.where(weights > 0, labels, 0)  # pixels of weight 0 may have no valid class
+        places = labels * self.num_classes + ops.reshape(ops.cast(ops.argmax(y_pred, axis=-1), "int32"), (-1,))
+        added = ops.segment_sum(ops.cast(weights, self.dtype), places, num_segments=self.num_classes**2)
+        self.confusion.assign(self.confusion + ops.reshape(added, self.confusion.shape))
+
+    def result(self):
+        right = ops.diagonal(self.confusion)
+        union = ops.sum(self.confusion, axis=0) + ops.sum(self.confusion, axis=1) - right
+        return ops.divide_no_nan(ops.sum(ops.divide_no_nan(right, union)), ops.sum(ops.cast(union > 0, self.dtype)))
+
+    def get_config(self):
+        return {**super().get_config(), "num_classes": self.num_classes}

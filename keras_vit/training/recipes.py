@@ -12,9 +12,16 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown, require_backend
+from keras_vit.errors import (
+    COUNT,
+    POSITIVE,
+    ConfigError,
+    UnknownNameError,
+    describe_unknown,
+    require_backend,
+    require_within,
+)
 from keras_vit.models.config import PositionEmbeddingKind
-from keras_vit.training.errors import COUNT, POSITIVE, require_within
 
 if TYPE_CHECKING:
     import os
@@ -68,10 +75,10 @@ OPTIMIZERS = {
     "Adam": OptimizerRow("optimizers.Adam", arguments={"epsilon": 1e-8}, rate_power=0.5),
 }
 DECAYS = {
-    "cosine": ClassRow("schedules.WarmupCosine"),
-    "linear": ClassRow("schedules.WarmupLinear"),
-    "constant": ClassRow("schedules.WarmupConstant"),
-    "staircase": ClassRow("schedules.WarmupStaircase", fields=("boundaries",)),
+    "cosine": ClassRow("optimizers.WarmupCosine"),
+    "linear": ClassRow("optimizers.WarmupLinear"),
+    "constant": ClassRow("optimizers.WarmupConstant"),
+    "staircase": ClassRow("optimizers.WarmupStaircase", fields=("boundaries",)),
 }
 LOSSES = {
     "softmax": LossRow("losses.SoftmaxLoss"),
@@ -277,8 +284,7 @@ class Recipe:
         import keras
 
         from keras_vit.layers.base import wide_type
-        from keras_vit.training.finetuning import layer_decay as decay_by_depth
-        from keras_vit.training.metrics import Accuracy
+        from keras_vit.training.losses import Accuracy
 
         objective = getattr(model, "objective", None)
         recipe = self.with_(**objective.recipe_changes) if objective else self
@@ -286,7 +292,9 @@ class Recipe:
             metrics = [Accuracy()] if LOSSES[recipe.loss].of_classes else []
         recipe.check_model(model, microbatches)
         if layer_decay is not None:
-            extra["rate_multipliers"] = decay_by_depth(model, layer_decay)
+            from keras_vit.training import finetuning
+
+            extra["rate_multipliers"] = finetuning.layer_decay(model, layer_decay)
         if recipe.head_bias is not None:
             bias = model.get_layer("head").bias
             bias.assign(keras.ops.full(bias.shape, recipe.head_bias, bias.dtype))

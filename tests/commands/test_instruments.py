@@ -83,4 +83,4 @@ def test_a_run_without_duplicates_is_resumed_with_the_same_list(keras_vit, photo
     assert keras_vit("pretrain", "--resume", "--out", run, "--steps", 3).status == 0
     path.write_text(path.read_text() + " ")
     done = keras_vit("pretrain", "--resume", "--out", run, "--steps", 4)
-    assert done.status == 1 and "is not the one that the run" in done.err
+    assert done.status == 1 and "has changed since the run in" in done.err

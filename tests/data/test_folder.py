@@ -15,11 +15,12 @@ from PIL import Image
 
 from keras_vit import data
 from keras_vit.data.augment.rows import Augmentation
-from keras_vit.data.datasets import folder, splits
+from keras_vit.data.datasets import folder
+from keras_vit.data.datasets.image_files import hold_out
 from keras_vit.errors import ConfigError
 from keras_vit.evaluation import Predictions, draw_mistakes
 from keras_vit.models import Preprocessing
-from keras_vit.trainers.resume import require_same_classes
+from keras_vit.trainers.choices import require_same_classes
 from keras_vit.trainers.train import pretrain
 
 SIZE = Preprocessing((16, 16))
@@ -74,9 +75,7 @@ def hash_of(name):
 
 def held_out_of(root, names):
     """{names} of the images that are held out, of a class of these paths within the folder."""
-    return {
-        path.relative_to(root).as_posix() for path, _ in splits.hold_out({(root / name, 0) for name in names}, root)
-    }
+    return {path.relative_to(root).as_posix() for path, _ in hold_out({(root / name, 0) for name in names}, root)}
 
 
 def test_a_hash_below_a_tenth_is_held_out(tmp_path):
@@ -101,7 +100,7 @@ def test_images_keep_their_side_when_others_are_added(tmp_path):
     other = {(tmp_path / "dog" / f"{i}.jpg", 1) for i in range(77)}
     cats = [f"cat/{i}.jpg" for i in range(110)]
     both = other | {(tmp_path / name, 0) for name in cats}
-    alone = {path.relative_to(tmp_path).as_posix() for path, label in splits.hold_out(both, tmp_path) if label == 0}
+    alone = {path.relative_to(tmp_path).as_posix() for path, label in hold_out(both, tmp_path) if label == 0}
     assert alone == held_out_of(tmp_path, cats)
 
 

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from keras_vit import data, evaluation, zoo
-from keras_vit.data.datasets.objectnet import overlap
+from keras_vit.data.datasets.folder import overlap
 from keras_vit.models import Preprocessing
 
 # What ImageNet's own names of the classes are, for some folders of ObjectNet.

@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 from slowness import slow_but
 
 from keras_vit import data
+from keras_vit.data.augment.rows import MOST_LAYERS
 from keras_vit.data.examples import Examples
-from keras_vit.data.reading import order, salts
+from keras_vit.data.reading import order
 from keras_vit.data.reading.sources import Pixels
 from keras_vit.models import Preprocessing
 
 SIZE = Preprocessing((4, 4))
-SALTS = (salts.ExampleSalt, salts.LayerSalt, salts.BatchSalt, salts.ShuffleSalt)
+SALTS = (order.ExampleSalt, order.LayerSalt, order.BatchSalt, order.ShuffleSalt)
 
 
 def numbered(count):
@@ -71,13 +72,13 @@ def test_draws_are_those_of_earlier_versions():
 
 def test_no_two_draws_of_an_example_share_a_seed():
     layers = [
-        salts.ExampleSalt.RANDAUGMENT + salts.SALTS_PER_LAYER * layer + salt
-        for layer in range(salts.MOST_LAYERS)
-        for salt in salts.LayerSalt
+        order.ExampleSalt.RANDAUGMENT + order.SALTS_PER_LAYER * layer + salt
+        for layer in range(MOST_LAYERS)
+        for salt in order.LayerSalt
     ]
-    crops = [salt for salt in salts.ExampleSalt if salt != salts.ExampleSalt.RANDAUGMENT]
-    assert len({*layers, *crops}) == len(layers) + len(crops) and max(layers) < salts.SALTS_PER_EXAMPLE
-    assert max(salts.BatchSalt) < salts.SALTS_PER_BATCH
+    crops = [salt for salt in order.ExampleSalt if salt != order.ExampleSalt.RANDAUGMENT]
+    assert len({*layers, *crops}) == len(layers) + len(crops) and max(layers) < order.SALTS_PER_EXAMPLE
+    assert max(order.BatchSalt) < order.SALTS_PER_BATCH
 
 
 def test_an_epoch_has_every_example_once_also_where_it_ends_within_a_batch():

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from training_worker import data, randomize, small, sparse
 
-from keras_vit.distribution import batches, microbatches
+from keras_vit.distribution import batches
 from keras_vit.errors import ConfigError
 
 X = np.arange(24, dtype="float32").reshape(12, 2)
@@ -16,14 +16,14 @@ X = np.arange(24, dtype="float32").reshape(12, 2)
 def test_every_example_is_in_one_microbatch(n):
     @tf.function(input_signature=[tf.TensorSpec((n, 2)), tf.TensorSpec((), "int32")])
     def cut(x, i):
-        return microbatches.microbatch(x, i, 3)
+        return batches.microbatch(x, i, 3)
 
     np.testing.assert_array_equal(np.concatenate([cut(X, i) for i in range(3)]), X)
 
 
 def test_a_static_batch_is_cut_evenly_or_not_at_all():
     with pytest.raises(ConfigError, match="microbatches must divide the batch of each replica. Received: 5 and 12"):
-        microbatches.microbatch(X, 0, 5)
+        batches.microbatch(X, 0, 5)
 
 
 @pytest.mark.parametrize("decorate", [tf.function, lambda function: function], ids=["graph", "eager"])
@@ -36,13 +36,13 @@ def test_a_weight_without_a_gradient_has_none_after_the_sum(decorate):
         return tape.gradient(loss, weights)
 
     found = []
-    decorate(lambda: found.extend(microbatches.sum_gradients(gradients_of, tf.constant(X), weights, 4)) or found[0])()
+    decorate(lambda: found.extend(batches.sum_gradients(gradients_of, tf.constant(X), weights, 4)) or found[0])()
     assert found[1] is None and found[0] is not None
 
 
 def test_the_summed_gradient_is_that_of_the_batch():
     weight = tf.Variable([1.0, 2.0])
-    total = microbatches.sum_gradients(lambda x: [tf.reduce_sum(x * x, axis=0) * weight], tf.constant(X), [weight], 4)
+    total = batches.sum_gradients(lambda x: [tf.reduce_sum(x * x, axis=0) * weight], tf.constant(X), [weight], 4)
     np.testing.assert_allclose(total[0], (X * X).sum(0) * [1, 2])
 
 

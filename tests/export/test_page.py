@@ -14,7 +14,8 @@ from keras_vit import export, zoo
 from keras_vit.commands.export import export_to_bundle
 from keras_vit.console import Console
 from keras_vit.errors import ConfigError, DownloadError, ExportError, ParityError
-from keras_vit.export.web import PATTERN, assets, page
+from keras_vit.export import web
+from keras_vit.export.web import page
 from keras_vit.images.pillow import read_image
 from keras_vit.models import ResNet, VisionTransformer
 from keras_vit.models.preprocessing import Preprocessing
@@ -64,7 +65,7 @@ def test_what_a_page_has(dist):
         "web/page.js",
     ]
     assert names == sorted([*pictures, *inputs, *own])
-    assert all(re.fullmatch(PATTERN, name) for name in names)
+    assert all(re.fullmatch(web.PATTERN, name) for name in names)
     assert any("no labels" in line for line in lines)
     notes = []
     export.verify(out, progress=notes.append)
@@ -72,7 +73,7 @@ def test_what_a_page_has(dist):
 
 
 def test_the_pages_own_files_are_few_and_short():
-    lines = [line for name in assets.TEXTS for line in (assets.HERE / name).read_text("utf-8").splitlines()]
+    lines = [line for name in web.TEXTS for line in (web.HERE / name).read_text("utf-8").splitlines()]
     assert len(lines) < 400 and max(map(len, lines)) <= 120
 
 
@@ -114,7 +115,7 @@ def test_only_what_the_page_names_is_fetched_and_run(dist):
     imports = json.loads(elements.texts["script"])
     about = json.loads((out / "web/model.json").read_text("utf-8"))
     runtime = about["runtime"]
-    assert imports["imports"] == {"ort": runtime["script"]} and f"@{assets.VERSION}/" in runtime["script"]
+    assert imports["imports"] == {"ort": runtime["script"]} and f"@{web.VERSION}/" in runtime["script"]
     for place in (runtime["script"], runtime["binary"]):
         assert place.startswith("https://") and place in rules["script-src"] and place in rules["connect-src"]
     for digest in (imports["integrity"][runtime["script"]], runtime["integrity"]):
@@ -123,7 +124,7 @@ def test_only_what_the_page_names_is_fetched_and_run(dist):
 
 
 def test_names_are_not_markup():
-    text = assets.page_texts('<img src=x onerror="alert(1)"> {policy}', vendor=True)["index.html"]
+    text = web.page_texts('<img src=x onerror="alert(1)"> {policy}', vendor=True)["index.html"]
     assert "<img" not in text and "{policy}" in text and text.count("Content-Security-Policy") == 1
 
 
@@ -133,8 +134,8 @@ def small_runtime(monkeypatch, tmp_path):
     monkeypatch.setenv("KERAS_VIT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("KERAS_VIT_OFFLINE", "1")
     contents = {"ort.small.mjs": b"export {}", "ort.small.wasm": b"\0asm"}
-    rows = [assets.RuntimeFile(name, len(x), hashlib.sha256(x).hexdigest()) for name, x in contents.items()]
-    monkeypatch.setattr(assets, "RUNTIME", tuple(rows))
+    rows = [web.RuntimeFile(name, len(x), hashlib.sha256(x).hexdigest()) for name, x in contents.items()]
+    monkeypatch.setattr(web, "RUNTIME", tuple(rows))
     for row in rows:
         cached_path(row.address).parent.mkdir(parents=True, exist_ok=True)
         cached_path(row.address).write_bytes(contents[row.name])
@@ -146,7 +147,7 @@ def test_a_vendored_page_needs_no_network(small_runtime, tmp_path):
     out = tmp_path / "dist"
     export.bundle(tiny(), out, formats=["onnx"], web=True, vendor=True)
     assert (out / "web/runtime/ort.small.wasm").read_bytes() == b"\0asm"
-    for name in assets.TEXTS:
+    for name in web.TEXTS:
         assert "https:" not in (out / "web" / name).read_text("utf-8")
     notes = []
     export.verify(out, progress=notes.append)
@@ -155,12 +156,12 @@ def test_a_vendored_page_needs_no_network(small_runtime, tmp_path):
 
 def test_a_copied_runtime_has_its_licence_beside_it(small_runtime, tmp_path):
     folder = tmp_path / "runtime"
-    assets.copy_runtime(folder)
+    web.copy_runtime(folder)
     assert (folder / "LICENSE").read_text().startswith("MIT License\n\nCopyright (c) Microsoft Corporation")
     assert "Emscripten authors" in (folder / "ThirdPartyNotices.txt").read_text("utf-8")
     listed = {f"web/runtime/{path.name}": hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
-    assert len(listed) == 4 and all(re.fullmatch(PATTERN, name) for name in listed)
-    assert assets.list_foreign_files("a model", listed) == []
+    assert len(listed) == 4 and all(re.fullmatch(web.PATTERN, name) for name in listed)
+    assert web.list_foreign_files("a model", listed) == []
 
 
 def test_a_runtime_that_is_not_to_be_had_leaves_nothing(small_runtime, tmp_path):
@@ -173,9 +174,9 @@ def test_a_runtime_that_is_not_to_be_had_leaves_nothing(small_runtime, tmp_path)
 def test_a_strangers_page_is_named(dist, tmp_path):
     _, out, _ = dist
     listed = json.loads((out / "keras-vit-export.json").read_text())["files"]
-    assert assets.list_foreign_files(dist[0].name, listed) == []
+    assert web.list_foreign_files(dist[0].name, listed) == []
     listed |= {"web/page.js": "0" * 64, "web/runtime/ort.mjs": "0" * 64}
-    foreign = assets.list_foreign_files(dist[0].name, listed)
+    foreign = web.list_foreign_files(dist[0].name, listed)
     assert {"web/page.js", "web/runtime/ort.mjs"} <= set(foreign)
 
 

@@ -2,12 +2,13 @@
 
 import dataclasses
 import inspect
+import pkgutil
 
 import pytest
 
 from keras_vit import models
 from keras_vit.errors import ConfigError
-from keras_vit.models.building import MODELS
+from keras_vit.models.variants import MODELS
 
 SMALL = {"image_size": 16, "patch_size": 8, "hidden_size": 16, "num_layers": 2, "num_heads": 2, "mlp_dim": 24}
 
@@ -39,7 +40,7 @@ def test_an_unknown_or_contradicting_field_is_refused():
 
 @pytest.mark.parametrize("config_class", MODELS, ids=lambda kind: kind.__name__)
 def test_signature_and_documentation_have_every_field(config_class):
-    model_class, fields = MODELS[config_class], dataclasses.fields(config_class)
+    model_class, fields = pkgutil.resolve_name(MODELS[config_class]), dataclasses.fields(config_class)
     parameters = inspect.signature(model_class).parameters
     assert [*parameters][: len(fields)] == [field.name for field in fields]
     assert all(parameters[field.name].default == field.default for field in fields)

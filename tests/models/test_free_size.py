@@ -11,7 +11,7 @@ from runtimes import RUN
 from keras_vit import export, inspection, zoo
 from keras_vit.errors import ConfigError
 from keras_vit.export.onnx.reading import load_onnx
-from keras_vit.export.proof.probes import make_probe
+from keras_vit.export.preparation import make_probe
 from keras_vit.models import Preprocessing
 
 FREE = (None, None)

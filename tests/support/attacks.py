@@ -22,7 +22,8 @@ import numpy as np
 
 from keras_vit.errors import CheckpointError
 from keras_vit.models.config import ResNetConfig, ViTConfig
-from keras_vit.zoo.formats.checkpoint import Hints, open_checkpoint
+from keras_vit.zoo.formats import open_checkpoint
+from keras_vit.zoo.formats.checkpoint import Hints
 
 GOLDEN = pathlib.Path(__file__).parent.parent / "golden"
 SMALL = {"image_size": 8, "patch_size": 4, "hidden_size": 8, "num_layers": 1, "num_heads": 2, "mlp_dim": 8}

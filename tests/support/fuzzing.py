@@ -15,7 +15,8 @@ from mutations import MUTATIONS, mutated_json
 
 from keras_vit import models, zoo
 from keras_vit.errors import CheckpointError, PreprocessingError
-from keras_vit.zoo.formats.checkpoint import Hints, open_checkpoint
+from keras_vit.zoo.formats import open_checkpoint
+from keras_vit.zoo.formats.checkpoint import Hints
 from keras_vit.zoo.formats.variables import require_finite, to_precision
 
 # What transformers writes beside its weights; every .safetensors file is read with a mutation of it.

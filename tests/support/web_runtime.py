@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from keras_vit.errors import DownloadError
-from keras_vit.export.web.assets import RUNTIME, VERSION, fetch_runtime
+from keras_vit.export.web import RUNTIME, VERSION, fetch_runtime
 from keras_vit.zoo.fetch.cache import cached_path
 
 FOLDER = "ONNXRUNTIME_WEB"  # names a folder that has the files

@@ -142,5 +142,5 @@ def test_a_prolonged_run_is_the_longer_one_from_there(tmp_path):
     for value, expected in zip(weights, train(tmp_path / "long", patience=None, total=14), strict=True):
         np.testing.assert_array_equal(value, expected)
     assert (tmp_path / "short/metrics.csv").read_text() == (tmp_path / "long/metrics.csv").read_text()
-    with pytest.raises(training.RunError, match="has done 14 steps, which is more than 6"):
+    with pytest.raises(training.RunError, match="has already done 14 steps, more than 6"):
         train(tmp_path / "short", patience=None, resume=True, total=6)

@@ -14,7 +14,7 @@ from training_run import points, tiny
 from keras_vit import data, training
 from keras_vit.errors import KerasVitError
 from keras_vit.files import sha256
-from keras_vit.trainers.resume import require_same_classes, require_same_settings
+from keras_vit.trainers.choices import require_same_classes, require_same_settings
 from keras_vit.trainers.settings import Settings
 from keras_vit.training.runs.folder import RunFolder, model_of, read_config
 from keras_vit.training.runs.history import read_rows
@@ -91,7 +91,7 @@ def test_a_configs_numbers_are_numbers(tmp_path, name, number):
     recipe = {"learning_rate": 0.003, "batch_size": 32}
     facts = json.dumps({"settings": vars(SETTINGS), "recipe": {**recipe, name: "NUMBER"}})
     (tmp_path / "config.json").write_text(facts.replace('"NUMBER"', number))
-    with pytest.raises(training.RunError, match="is not the record of what the run was begun with"):
+    with pytest.raises(training.RunError, match="is not the record of the run's settings"):
         require_same_settings(SETTINGS, tmp_path, read_config(tmp_path, to_resume=True))
 
 
@@ -100,7 +100,7 @@ def test_a_configs_classes_are_names(tmp_path, classes):
     recipe = {"learning_rate": 0.003, "batch_size": 32}
     facts = json.dumps({"settings": vars(SETTINGS), "recipe": recipe, "classes": "CLASSES"})
     (tmp_path / "config.json").write_text(facts.replace('"CLASSES"', classes))
-    with pytest.raises(training.RunError, match="is not the record of what the run was begun with"):
+    with pytest.raises(training.RunError, match="is not the record of the run's settings"):
         read_config(tmp_path, to_resume=True)
 
 

@@ -7,7 +7,7 @@ from slowness import slow_but
 
 from keras_vit import data, evaluation, models, training, zoo
 from keras_vit.errors import ConfigError
-from keras_vit.masked_patches.picture import picture_patches
+from keras_vit.masked_patches.model import picture_patches
 
 SIZE, PATCH, PATCHES = 16, 4, 16
 SIZES = dict(image_size=SIZE, patch_size=PATCH, hidden_size=16, num_layers=1, num_heads=2, mlp_dim=32, num_classes=0)

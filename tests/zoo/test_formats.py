@@ -27,8 +27,7 @@ from safetensors.numpy import load_file, save_file
 from keras_vit import models, zoo
 from keras_vit.errors import CheckpointError, ConfigError
 from keras_vit.layers.interpolation import resize_patches, resize_positions
-from keras_vit.zoo.formats import npz, safetensors
-from keras_vit.zoo.formats.checkpoint import open_checkpoint
+from keras_vit.zoo.formats import npz, open_checkpoint, safetensors
 from keras_vit.zoo.formats.safetensors import open_safetensors
 from keras_vit.zoo.formats.variables import official_variables
 from keras_vit.zoo.names.rows import class_names

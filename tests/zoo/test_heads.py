@@ -10,8 +10,8 @@ from golden import GOLDEN
 
 from keras_vit import models, zoo
 from keras_vit.errors import ConfigError
-from keras_vit.models.building import MODELS
 from keras_vit.models.config import ModelFields
+from keras_vit.models.variants import MODELS
 from keras_vit.zoo import adapt
 from keras_vit.zoo.fetch import download
 from keras_vit.zoo.names.rows import class_names

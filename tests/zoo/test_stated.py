@@ -10,7 +10,7 @@ from safetensors.numpy import load_file, save_file
 from keras_vit import models, zoo
 from keras_vit.errors import CheckpointError, PreprocessingError
 from keras_vit.models import Preprocessing
-from keras_vit.zoo.formats.checkpoint import open_checkpoint
+from keras_vit.zoo.formats import open_checkpoint
 
 SIZES = {"embed_dim": 16, "depth": 2, "patch_size": 4, "mlp_ratio": 2.0, "img_size": [8, 12], "num_classes": 3}
 PLAIN = {"architecture": "vit_small_patch16_224", "model_args": {**SIZES, "num_heads": 4}}

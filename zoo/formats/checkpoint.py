@@ -1,28 +1,31 @@
-"""An open checkpoint: its named tensors, the faults it may have, and the kinds of files it comes from.
+"""An open checkpoint: its named tensors, the faults it may have, and limits on what an untrusted file may claim.
 
-No format runs code: arrays are read without pickle, and only our own constructors read a model's configuration.
-Importing this imports no Keras and no file library.
+The size of a file limits its cost before it is refused: an archive may unpack to at most eight times its size, plus
+`SLACK`. Tensors, layers and descriptions cost time and memory in Python, so their numbers have the limits below.
 """
 
 import contextlib
-import importlib
+import io
+import json
 import math
 import os
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from types import ModuleType
 
 from keras_vit.errors import CheckpointError, ConfigError, KerasVitError
+from keras_vit.models import cost
 from keras_vit.models.axial.config import AxialResNetConfig, AxialViTConfig
 from keras_vit.models.config import ResNetConfig, ViTConfig
 from keras_vit.models.preprocessing import Preprocessing, UnknownPreprocessing, preprocessing_of
 
-# A run's weights in the order of preference, its model, and the files in folders of transformers and timm.
-IN_FOLDERS = (
-    *("best.weights.npz", "averaged.weights.npz", "last.weights.npz", "model.keras"),
-    *("model.safetensors", "timm/model.safetensors"),
-)
+SLACK = 2**24  # bytes that any file may unpack to: a head of zeros compresses to nothing
+MOST_TENSORS = 2**15  # H/14 with two optimizer slots has some 1,500
+MOST_LAYERS = 500  # blocks and units; R200x3 has 66
+MOST_JSON = 2**22  # bytes; the names of 21,843 classes take 0.7 million
+MOST_DIRECTORY = 2**22  # bytes of a zip archive's list of members; zipfile makes an object of 330 bytes from each
+MOST_MISSING = 0.5  # of a model's numbers; with fewer missing, it is built so that each missing tensor is named
 
 
 class Fault(CheckpointError):
@@ -58,6 +61,74 @@ def blame_file(complaint: str) -> Iterator[None]:
     except Exception as error:
         cause = str(error).rstrip(".") or type(error).__name__
         raise Fault(f"{complaint}: {cause}. Fetch the file again from its source.") from error
+
+
+class ShortReads(io.FileIO):
+    """A file that refuses the long read by which zipfile would load a list of too many members."""
+
+    def read(self, size=-1):
+        if size > MOST_DIRECTORY:
+            raise ValueError(f"its list of members takes {size:,} bytes, and at most {MOST_DIRECTORY:,} are read")
+        return super().read(size)
+
+
+def require_few(tensors):
+    if tensors > MOST_TENSORS:
+        raise Fault(f"holds {tensors:,} tensors; checkpoints of at most {MOST_TENSORS:,} are read.")
+
+
+def most_bytes(path):
+    """The most bytes that a file may unpack to."""
+    return 8 * path.stat().st_size + SLACK
+
+
+def require_honest(members, path):
+    """Refuses an archive that claims many times its size: trained weights hardly compress."""
+    require_few(len(members))
+    if any(member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for member in members):
+        raise Fault("is compressed by a method that checkpoints do not use; expected stored or deflated members.")
+    promised = sum(member.file_size for member in members)
+    if promised > most_bytes(path):
+        raise Fault(
+            f"has {path.stat().st_size:,} bytes and claims {promised:,} bytes of tensors; weights do not compress so "
+            "well."
+        )
+
+
+def open_archive(path: Path, complaint: str) -> zipfile.ZipFile:
+    """Opens the zip archive at `path`, unless it claims more than its bytes can hold.
+
+    Raises:
+        Fault: for a file that is not a zip archive, or that claims too much.
+    """
+    with blame_file(complaint):
+        with ShortReads(path) as file:
+            zipfile.ZipFile(file)
+        archive = zipfile.ZipFile(path)
+    require_honest(archive.infolist(), path)
+    return archive
+
+
+def parse_json(text):
+    """Parses the JSON text of a description."""
+    if len(text) > MOST_JSON:
+        raise Fault(f"has a description of over {MOST_JSON >> 20} MiB.")
+    with blame_file("contains a model description that is not valid JSON"):
+        return json.loads(text)
+
+
+def require_plausible(config, numbers, share=1):
+    """Refuses a configuration with more parameters than the file has numbers, before anything is built.
+
+    With `share` below 1, the file needs only this share of the parameters.
+    """
+    needed = cost.count_parameters(config)
+    if share * needed > numbers:
+        raise Fault(f"describes a model of {needed:,} parameters but holds only {numbers:,} numbers.")
+    if cost.count_layers(config) > MOST_LAYERS:
+        raise Fault(
+            f"describes a model of {cost.count_layers(config):,} layers; models of at most {MOST_LAYERS} are built."
+        )
 
 
 class SharedRead:
@@ -201,78 +272,3 @@ def read_description(description):
             f"describes a model of {config.num_channels} channels but a preprocessing of {len(preprocessing.mean)}."
         )
     return config, preprocessing, read_labels(values.get("labels"), config.num_classes)
-
-
-@dataclass(frozen=True)
-class Ending:
-    """A kind of checkpoint file.
-
-    Args:
-        suffix: ending of its files' names.
-        title: its name in sentences.
-        module: a module; `read(path, hints)` opens such a file as an `OpenCheckpoint`, `write(model, path)` raises
-            OSError if there is no room.
-    """
-
-    suffix: str
-    title: str
-    module: str
-
-    def load(self) -> ModuleType:
-        """The module that reads and writes such files."""
-        return importlib.import_module(self.module)
-
-
-ENDINGS = (
-    Ending(".npz", "the authors' layouts", "keras_vit.zoo.formats.npz"),
-    Ending(".safetensors", "timm's and transformers' state dicts", "keras_vit.zoo.formats.safetensors"),
-    Ending(".keras", "a model of Keras", "keras_vit.zoo.formats.keras_files"),
-    Ending(".weights.h5", "weights of Keras", "keras_vit.zoo.formats.keras_files"),
-)
-
-
-def find_ending(path: str | os.PathLike) -> Ending:
-    """The row for a file.
-
-    Raises:
-        CheckpointError: for an unknown ending.
-
-    >>> find_ending("runs/best.npz").title
-    "the authors' layouts"
-    """
-    for ending in ENDINGS:
-        if os.fspath(path).endswith(ending.suffix):
-            return ending
-    known = ", ".join(f"{ending.suffix} ({ending.title})" for ending in ENDINGS)
-    raise CheckpointError(f"{path} does not have the ending of any checkpoint format. Known: {known}.")
-
-
-def find_file(path: Path) -> Path:
-    """Finds the file of a checkpoint: `path`, or the first of `IN_FOLDERS` if that is a folder.
-
-    Raises:
-        CheckpointError: if there is none.
-    """
-    for file in (path, *(path / name for name in IN_FOLDERS)):
-        if os.path.isfile(file):
-            return file
-    expected = "a checkpoint, a folder with one (of a run, or of the Hub), or a name that zoo.list() shows"
-    if os.path.isdir(path):
-        raise CheckpointError(f"There is no model in the folder {path}. Expected {expected}.")
-    kind = "file" if os.path.splitext(path)[1] else "folder or file"
-    raise CheckpointError(f"There is no {kind} {path}. Expected {expected}.")
-
-
-def open_checkpoint(path: Path, hints: Hints | None = None) -> OpenCheckpoint:
-    """Opens the checkpoint in a file or folder, by the file's ending; `hints` add facts that the file cannot state.
-
-    Raises:
-        CheckpointError: for a file that is missing, damaged or foreign.
-    """
-    path = find_file(path)
-    module = find_ending(path).load()
-    with about_file(path):
-        try:
-            return module.read(path, hints or Hints())
-        except ConfigError as error:
-            raise Fault(f"does not describe a model that this package can build. {error}") from error

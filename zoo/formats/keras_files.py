@@ -17,21 +17,19 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_vit.zoo.formats.bounds import (
-    MOST_JSON,
-    most_bytes,
-    open_archive,
-    parse_json,
-    require_few,
-    require_plausible,
-)
 from keras_vit.zoo.formats.checkpoint import (
     CONFIGS,
+    MOST_JSON,
     Fault,
     OpenCheckpoint,
     Tensor,
     blame_file,
+    most_bytes,
+    open_archive,
+    parse_json,
     read_description,
+    require_few,
+    require_plausible,
     serialize_model,
 )
 from keras_vit.zoo.formats.variables import official_variables

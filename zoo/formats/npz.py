@@ -13,15 +13,19 @@ import numpy as np
 from numpy.lib import format as npy
 
 from keras_vit.zoo.formats.architecture import POSITIONS, ROW_POSITIONS, read_config
-from keras_vit.zoo.formats.bounds import MOST_MISSING, MOST_TENSORS, open_archive, parse_json, require_plausible
 from keras_vit.zoo.formats.checkpoint import (
+    MOST_MISSING,
+    MOST_TENSORS,
     Fault,
     OpenCheckpoint,
     Tensor,
     blame_file,
     count_numbers,
     gather,
+    open_archive,
+    parse_json,
     read_description,
+    require_plausible,
     serialize_model,
 )
 from keras_vit.zoo.formats.variables import official_arrays

@@ -10,14 +10,17 @@ import numpy as np
 
 from keras_vit.console import log
 from keras_vit.zoo.formats.architecture import may_lack_biases, read_config
-from keras_vit.zoo.formats.bounds import MOST_MISSING, parse_json, require_few, require_plausible
 from keras_vit.zoo.formats.checkpoint import (
+    MOST_MISSING,
     Fault,
     OpenCheckpoint,
     Tensor,
     blame_file,
     count_numbers,
+    parse_json,
     read_description,
+    require_few,
+    require_plausible,
     serialize_model,
 )
 from keras_vit.zoo.formats.torch.layouts import (

@@ -22,7 +22,7 @@ from pathlib import Path
 from keras_vit.errors import UnknownNameError, describe_unknown
 from keras_vit.models.variants import VARIANTS, Variant
 from keras_vit.zoo.fetch.places import whole_address
-from keras_vit.zoo.formats.checkpoint import find_file
+from keras_vit.zoo.formats import find_file
 from keras_vit.zoo.names.rows import COLLECTIONS, PublicCheckpoint, checkpoints, default_tag
 
 SIZES = {"tiny": "Ti", "small": "S", "base": "B", "large": "L", "huge": "H"}

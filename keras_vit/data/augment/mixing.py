@@ -2,8 +2,7 @@
 
 import tensorflow as tf
 
-from keras_vit.data.reading.order import add_salt, batch_seed
-from keras_vit.data.reading.salts import BatchSalt
+from keras_vit.data.reading.order import BatchSalt, add_salt, batch_seed
 
 
 def covers(length, centre, side):

@@ -9,8 +9,7 @@ import math
 
 import tensorflow as tf
 
-from keras_vit.data.reading.order import add_salt
-from keras_vit.data.reading.salts import SALTS_PER_LAYER, ExampleSalt, LayerSalt
+from keras_vit.data.reading.order import SALTS_PER_LAYER, ExampleSalt, LayerSalt, add_salt
 
 GREY = 128.0
 

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from keras_vit.data.errors import DataError
-from keras_vit.data.reading.salts import MOST_LAYERS
 from keras_vit.errors import describe_unknown
 
+MOST_LAYERS = 14  # of RandAugment: as many as an example has salts for (`SALTS_PER_EXAMPLE` of reading/order.py)
 Crop = Literal["inception", "resize", "resize_crop", "resize_small_crop", "pad_crop"]
 
 

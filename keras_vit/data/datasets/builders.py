@@ -46,7 +46,7 @@ def clevr_closest_object_distance(example):
 
 
 def kitti_closest_vehicle_distance(example):
-    """Of cars, vans and trucks (types 0 to 2); class 3 where there is none."""
+    """The distance of the nearest car, van or truck (types 0 to 2); class 3 if there is none."""
     objects = example["objects"]
     away = tf.where(objects["type"] < 3, objects["location"][:, 2], NO_VEHICLE)
     return find_interval(tf.reduce_min(tf.concat([away, [NO_VEHICLE]], 0)), KITTI_DISTANCES)

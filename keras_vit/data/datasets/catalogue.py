@@ -32,7 +32,7 @@ class DatasetRow:
 
     Args:
         builder: TFDS's name, with its configuration.
-        train, validation, test: a `Part` each; None where the dataset has no such examples.
+        train, validation, test: a `Part` each; None if the dataset has no such examples.
         label: name of a function in `builders.LABELS`, or of the feature that holds the class.
         classes: number of classes, where `label` is a function.
         gain: factor of the stored pixels.

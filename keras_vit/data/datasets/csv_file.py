@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from keras_vit.console import log
-from keras_vit.data.datasets.image_files import SUFFIXES
-from keras_vit.data.datasets.splits import SPLITS, choose_examples, require_all_classes
-from keras_vit.data.errors import DataError, parse_splits
+from keras_vit.data.datasets.image_files import SUFFIXES, choose_examples, require_all_classes
+from keras_vit.data.errors import SPLITS, DataError, parse_splits
 from keras_vit.errors import quote_some
 
 # Names of columns, in any case.
@@ -34,7 +33,7 @@ class Row(NamedTuple):
     path: str
     name: str
     labels: tuple[str, ...]
-    split: str | None  # None where no column says
+    split: str | None  # None if no column states it
 
 
 def find_header(file, lines):
@@ -207,6 +206,6 @@ def open_split(file, split):
 
 
 def list_splits(file):
-    """The splits that the file's column names; none where it has no such column."""
+    """The splits that the file's column names; an empty set if it has no such column."""
     file = Path(os.path.expanduser(file))
     return {row.split for row in read_rows(file)[0]} - {None}

@@ -1,13 +1,30 @@
-"""A folder with a folder of images per class; subfolders state the splits, or a hash of each file's name decides."""
+"""A folder with a folder of images per class; subfolders state the splits, or a hash of each file's name decides.
 
+ObjectNet's folder is one too, of a test set.
+"""
+
+import functools
+import importlib.resources
+import json
 import os
 from pathlib import Path
 
-from keras_vit.data.datasets.image_files import count_loose, find_images, is_hidden, subfolders
-from keras_vit.data.datasets.splits import SPLITS, choose_examples, require_all_classes
-from keras_vit.data.errors import DataError, parse_splits
+import numpy as np
+
+from keras_vit.data.datasets.image_files import (
+    SUFFIXES,
+    choose_examples,
+    count_loose,
+    find_images,
+    is_hidden,
+    require_all_classes,
+    subfolders,
+    walk_files,
+)
+from keras_vit.data.errors import SPLITS, DataError, parse_splits
 from keras_vit.errors import quote_some
 
+IMAGENET_CLASSES = 1000
 EXPECTED = "Expected a folder that has one folder of images per class"
 
 
@@ -68,10 +85,9 @@ def scan(folder, split):
     images is "validation", the rest "train".
 
     An image is held out if the hash of its class and file name, a number in [0, 1), is below 0.1: wherever the folder
-    is, and whatever else is in it. A class of two images or more has one on each side: where no hash is below 0.1, the
-    image with the lowest is held out, and where all are, the one with the highest is trained on. An image that is
-    added moves at most this one, back to the side of its hash, and no other. Renaming an image, its folder or its class
-    may move it.
+    is, and whatever else is in it. A class of two images or more has one on each side: if no hash is below 0.1, the
+    image with the lowest is held out; if all are, the image with the highest is trained on. Adding an image moves at
+    most this one, back to the side of its hash. Renaming an image, its folder or its class may move it.
 
     Class folders may have subfolders. Links are followed.
 
@@ -115,3 +131,48 @@ def would_read(folder, path):
         if path.is_relative_to(place.resolve()):
             return not any(map(is_hidden, path.relative_to(place.resolve()).parts))
     return False
+
+
+@functools.cache
+def overlap() -> dict[str, list[int]]:
+    """{folder of ObjectNet: numbers of ImageNet's classes, from 0}, of the 113 of its 313 classes that both have.
+
+    objectnet.json is made of mappings/objectnet_to_imagenet_1k.json and folder_to_objectnet_label.json of its archive.
+
+    >>> overlap()["tie"]  # bow tie, Windsor tie
+    [457, 906]
+    """
+    return json.loads(
+        importlib.resources.files("keras_vit.data.datasets").joinpath("objectnet.json").read_text("utf-8")
+    )
+
+
+def open_objectnet(path, split):
+    """(source, class names) of ObjectNet's images that ImageNet has classes for, as `schemes` asks.
+
+    ObjectNet (Barbu et al., NeurIPS 2019; Appendix D.9) has photos of ImageNet's kinds of objects, as they lie about at
+    home. A prediction among all 1,000 classes is right if it is one of the numbers of `overlap`. The labels
+    are float32 (n, 1000), 1 for every class that is right; the names are ImageNet's numbers.
+    """
+    from keras_vit.data.reading.sources import BorderedFiles
+
+    if split != "test":
+        raise DataError(f"ObjectNet is a test set: its only split is 'test'. Received: {split!r}.")
+    root = require_folder(path)
+    root = root / "images" if (root / "images").is_dir() else root
+    found = sorted(
+        (Path(entry.path), name)
+        for name in overlap()
+        if (root / name).is_dir()
+        for entry in walk_files(root / name)
+        if Path(entry.name).suffix.lower() in SUFFIXES and entry.is_file()
+    )
+    if not found:
+        raise DataError(
+            f"{root} has no images in folders such as alarm_clock and backpack. Expected ObjectNet's folder of images, "
+            "objectnet-1.0/images."
+        )
+    labels = np.zeros((len(found), IMAGENET_CLASSES), "float32")
+    for row, (_, name) in zip(labels, found, strict=True):
+        row[overlap()[name]] = 1
+    return BorderedFiles([path for path, _ in found], labels), tuple(map(str, range(IMAGENET_CLASSES)))

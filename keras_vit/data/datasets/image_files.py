@@ -1,5 +1,10 @@
-"""Lists the image files of a folder of class folders; the log names the files that are not read."""
+"""Image files: those in a folder of class folders, and those of a split, which the dataset states or a hash chooses.
 
+The log names the files that are not read. An example is a tuple that begins with a path and a label. Paths are strings:
+a `Path` takes ten times as long for a million files.
+"""
+
+import hashlib
 import importlib.util
 import os
 from collections import Counter, deque
@@ -18,6 +23,7 @@ SUFFIXES = (
 )
 # Images that are not read.
 FOREIGN_SUFFIXES = (".cr2", ".cr3", ".dng", ".jxl", ".nef", ".svg", *(() if READS_HEIC else HEIC))
+HELD_OUT = 0.1  # of the training images of a dataset that states no validation
 # What macOS puts into archives, Synology beside images and Windows at a disk's root; hidden as .git is.
 SYSTEM = {"__MACOSX", "@eaDir", "$RECYCLE.BIN", "System Volume Information", "lost+found"}
 
@@ -82,7 +88,7 @@ def warn_of_unread(folder, unread, irregular):
 
 
 def find_images(folder, classes, warn):
-    """{(path, label)} of the images in a folder of class folders; with `warn`, the log says what is not read.
+    """{(path, label)} of the images in a folder of class folders; with `warn`, the log names unread files.
 
     Raises:
         DataError: when the folder has another class.
@@ -106,3 +112,66 @@ def find_images(folder, classes, warn):
         if missing := [name for label, name in enumerate(classes) if label not in labels]:
             log.warning("%s has no images for %s.", folder, quote_some(missing))
     return found
+
+
+def hash_name(name):
+    """A number in [0, 1), drawn from a file's name within its dataset."""
+    digest = hashlib.sha256(os.fsencode(name.replace(os.sep, "/"))).digest()
+    return int.from_bytes(digest[:8], "big") / 2**64
+
+
+def hold_out(examples, folder):
+    """The examples for validation: of each class of two or more, at least one and never all.
+
+    The paths begin with `folder`, "" for none.
+    """
+    start, classes = len(os.path.join(folder, "")), {}
+    for example in examples:
+        classes.setdefault(example[1], []).append((hash_name(os.fspath(example[0])[start:]), example))
+    held_out = set()
+    for images in classes.values():
+        below = sum(number < HELD_OUT for number, _ in images)
+        count = min(max(below, 1), len(images) - 1)
+        held_out.update(example for _, example in sorted(images)[:count])
+    return held_out
+
+
+def choose_examples(dataset, names, stated, find, folder="", no_test="no images of the split test. Use"):
+    """The set of the examples of the splits `names`; validation is a part of train if the dataset does not state it.
+
+    Args:
+        dataset: its name in errors.
+        names: the splits to choose from.
+        stated: the splits that the dataset has, train among them.
+        find: function from a stated split to the set of its examples; called once for each that is needed.
+        folder: the beginning of the paths of train.
+        no_test: the error's words for a dataset without a test split, before "the split 'validation'".
+    """
+    if "test" in names and "test" not in stated:
+        raise DataError(f"{dataset} has {no_test} the split 'validation'.")
+    found = {name: find(name) for name in dict.fromkeys(name if name in stated else "train" for name in names)}
+    if "validation" not in stated and ("train" in names) != ("validation" in names):  # both together are not divided
+        train = found.pop("train")
+        held_out = hold_out(train, folder)
+        found["train"] = train - held_out if "train" in names else held_out
+    chosen = set().union(*found.values())
+    if not chosen and names == ["validation"] and "validation" not in stated:
+        raise DataError(
+            f"No class of {dataset} has two images to train on, so that none can be held out. Add images, or train on "
+            "all of them: --split train+validation, in Python data.load(..., 'train+validation')."
+        )
+    if not chosen:
+        raise DataError(
+            f"No image of {dataset} falls into the split {'+'.join(names)!r}. Add some ({', '.join(SUFFIXES)})."
+        )
+    return chosen
+
+
+def require_all_classes(place, classes, present):
+    """Refuses classes that are not among those `present` in the training images."""
+    empty = [name for name in classes if name not in present]
+    if empty:
+        raise DataError(
+            f"{place} has no images of {quote_some(empty)} to train on. Add some ({', '.join(SUFFIXES)}), or remove "
+            f"the class."
+        )

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_vit.data.datasets.folder import split_folders
-from keras_vit.data.datasets.image_files import SUFFIXES, is_folder, visible_entries
-from keras_vit.data.datasets.splits import choose_examples
+from keras_vit.data.datasets.image_files import SUFFIXES, choose_examples, is_folder, visible_entries
 from keras_vit.data.errors import DataError, parse_splits
 from keras_vit.errors import ImageError, quote_some
 from keras_vit.images import pillow

@@ -1,17 +1,21 @@
-"""How a dataset is named: one row per scheme, and one per dataset of the catalogue. No TensorFlow here.
+"""How a dataset is named: one row per scheme, and one per dataset of the catalogue. Only `load` imports TensorFlow.
 
-A new scheme is a module that has the function of its row's `opens`, a row here, and tests: `data.load`, its errors
-and the command line take theirs from the row.
+A new scheme takes a module with the function of its row's `opens`, a row here, and tests: `data.load`, its errors and
+the command line read the row.
 """
 
 import os
 import pkgutil
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from keras_vit.data.datasets.catalogue import CATALOGUE
 from keras_vit.data.errors import SPLITS, DataError
 from keras_vit.errors import describe_unknown
+
+if TYPE_CHECKING:
+    from keras_vit.data.examples import Examples
 
 PACKAGE = "keras_vit.data.datasets"
 TFDS_OPTIONS = ("data_dir", "download")
@@ -22,19 +26,19 @@ class Scheme:
     """A kind of datasets named "name:argument", or the dataset named "name".
 
     Args:
-        name: what stands before the colon.
-        argument: what follows it, as help writes it, such as "PATH"; None where nothing does.
-        holds: what such a dataset is, in words.
-        opens: "module:function" of what follows the colon (the name where nothing does), the split and the `options`,
-            to (source of the examples, class names); `reading.sources` says what a source has.
-        options: those keywords of `data.load` that the function takes.
+        name: the word before the colon.
+        argument: the word that help writes after the colon, such as "PATH"; None if nothing follows it.
+        holds: a description of such a dataset.
+        opens: "module:function". The function takes the text after the colon (or the name), the split and the
+            `options`, and returns (source of the examples, class names); `reading.sources` says what a source has.
+        options: the keywords of `data.load` that the function takes.
         augmentation: name of the training augmentation that suits the images.
         evaluation_crop: the share of an image's middle to evaluate on, its aspect ratio kept, whatever the model's own
             preprocessing; None for that.
-        splits: "module:function" of what follows the colon to the splits that it states, without TensorFlow and before
-            the images are listed; it raises DataError where no split can be opened. None where all are stated.
-        would_read: "module:function" of what follows the colon and a path: whether files that are put there become
-            examples. None where they never do, so that a run may be written anywhere.
+        splits: "module:function". The function takes the text after the colon, returns the splits that it states, and
+            raises DataError if none can be opened; it imports no TensorFlow, lists no images. None if all are stated.
+        would_read: "module:function". The function takes the text after the colon and a path, and returns whether files
+            that are put there become examples. None if they never do: a run may then be written anywhere.
     """
 
     name: str
@@ -108,7 +112,7 @@ SCHEMES = {
             name="objectnet",
             argument="FOLDER",
             holds="ObjectNet's folder of images, to evaluate models of ImageNet's classes on",
-            opens=f"{PACKAGE}.objectnet:open_split",
+            opens=f"{PACKAGE}.folder:open_objectnet",
             # Appendix D.9, after arXiv 1912.11370, Supplement B: the middle 480 pixels of a short side of 512. Models
             # of other sizes see the same part.
             evaluation_crop=480 / 512,
@@ -185,3 +189,70 @@ def locate_dataset(name: str) -> str:
     if not scheme.is_path:
         return name
     return f"{scheme.name}:{os.path.realpath(os.path.expanduser(argument))}"
+
+
+def load(
+    name: str,
+    split: str = "train",
+    *,
+    examples: int | None = None,
+    seed: int = 0,
+    stratified: bool = False,
+    without: str | os.PathLike | None = None,
+    data_dir: str | os.PathLike | None = None,
+    download: bool = True,
+    max_unreadable: int = 10,
+) -> "Examples":
+    """Loads a split of a dataset.
+
+    Args:
+        name: "folder:PATH", a folder that has one folder of images per class; "csv:FILE", a CSV file with the columns
+            path and label, or several labels of an image (docs/finetuning.md); a row of CATALOGUE such as "cifar10" or
+            "vtab/caltech101"; "tfds:NAME", any dataset of TensorFlow Datasets whose examples are an image and its
+            class; "digits"; "fashion_mnist:FOLDER", a folder with Zalando's four files; "objectnet:FOLDER", ObjectNet's
+            folder of images, for its test split.
+        split: "train", "validation" (held out of the training examples, to choose settings by), "test", or
+            "train+validation". With "tfds:NAME" also any split that TFDS understands, such as "train[:10%]".
+        examples: number of examples, chosen at random; None for all. They are read into memory if the dataset itself is
+            too large for that.
+        seed: seed of the choice. With the same seed, 600 examples are among the 6,000 (section 4.3).
+        stratified: whether the chosen examples keep the share of each class, to within one example.
+        without: path of a list of near-duplicates to leave out of this split, written by
+            `find_duplicates(...).save(path)` or `keras-vit deduplicate`. A random choice keeps its other examples.
+        data_dir: folder of TensorFlow Datasets; None for its default.
+        download: whether TensorFlow Datasets may download and prepare missing data; not with KERAS_VIT_OFFLINE=1.
+        max_unreadable: number of unreadable images, each named in the log, that are skipped before an error is raised.
+
+    Raises:
+        DataError: for an unknown name or split, for more examples than there are, or for data unfit for training.
+
+    >>> load("digits", "validation").num_examples
+    144
+    >>> load("folder:photos", "validation").class_names  # doctest: +SKIP
+    ('cat', 'dog')
+    """
+    from keras_vit.data.examples import Examples
+    from keras_vit.data.reading.sources import leave_out, take_examples
+
+    scheme, argument = find_scheme(name)
+    given = {"data_dir": data_dir, "download": download}
+    open_split = pkgutil.resolve_name(scheme.opens)  # imports its module
+    source, class_names = open_split(argument, split, **{option: given[option] for option in scheme.options})
+    left_out: list[int] = []
+    if without is not None:
+        from keras_vit.data.duplicates import numbers_to_leave_out
+
+        left_out = numbers_to_leave_out(without, name, split, source)
+    if examples is not None:
+        source = take_examples(source, examples, seed, stratified, left_out)
+    elif left_out:
+        source = leave_out(source, left_out)
+    return Examples(
+        name=name,
+        split=split,
+        class_names=class_names,
+        source=source,
+        augmentation=scheme.augmentation,
+        evaluation_crop=scheme.evaluation_crop,
+        max_unreadable=max_unreadable,
+    )

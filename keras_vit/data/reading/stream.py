@@ -6,9 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.data.reading import order
-from keras_vit.data.reading.decode import decode_part
-from keras_vit.data.reading.salts import WINDOWS_PER_GROUP, ShuffleSalt
-from keras_vit.data.reading.sources import Encoded
+from keras_vit.data.reading.sources import Encoded, decode_part
 
 GROUP = 8  # files that are read together; resuming skips through at most so many
 WINDOW = 4096  # records that are shuffled in memory: about half a gigabyte of ImageNet
@@ -148,7 +146,7 @@ class Stream:
         groups = tf.data.Dataset.from_tensor_slices(files).batch(GROUP).enumerate().skip(skipped_groups)
 
         def read_group(group, files):
-            first_salt = ShuffleSalt.WINDOWS + group * WINDOWS_PER_GROUP
+            first_salt = order.ShuffleSalt.WINDOWS + group * order.WINDOWS_PER_GROUP
             windows = read_records(pieces, files, GROUP, self.left_out).batch(self.window).enumerate()
             return windows.map(lambda window, batch: shuffle_window(first_salt + window, *batch)).unbatch()
 

@@ -144,7 +144,7 @@ class BestWeights(keras.callbacks.Callback):
     Args:
         folder: `RunFolder`.
         log: a `MetricsLog` that comes before this callback.
-        monitor: a metric; of one that ends in "loss" the least is the best.
+        monitor: a metric; if its name ends in "loss", the least value is the best.
     """
 
     def __init__(self, folder, log, monitor):
@@ -174,7 +174,7 @@ class StopEarly(keras.callbacks.Callback):
 
     Args:
         log: a `MetricsLog` that comes before this callback.
-        monitor: a metric; of one that ends in "loss" the least is the best.
+        monitor: a metric; if its name ends in "loss", the least value is the best.
         patience: epochs; None for no end before the last step.
     """
 

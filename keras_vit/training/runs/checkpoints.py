@@ -62,7 +62,7 @@ class Checkpoints:
         return sorted((step for step, entry in entered if entry and self.path(step).is_file()), reverse=True)
 
     def name(self, step):
-        """Of the checkpoint in the run's folder."""
+        """The checkpoint's name in the run's folder."""
         return f"{self.folder.name}/step-{step:08d}.npz"
 
     def path(self, step):
@@ -93,7 +93,7 @@ class Checkpoints:
         if name not in files:
             if os.path.lexists(path):
                 raise FileExistsError(errno.EEXIST, f"{path.name} exists and was not written by this run")
-            self.run_folder.save({**files, name: []})  # so that what a kill leaves of it is removed by `save`
+            self.run_folder.save({**files, name: []})  # `save` then removes what a kill leaves of it
         with self.run_folder.writing(name) as unfinished:
             np.savez(unfinished, **arrays)
 
@@ -111,10 +111,10 @@ class Checkpoints:
             raise RunError(f"The checkpoint of step {step} in {self.folder} cannot be read: {error}.") from error
 
     def newest(self) -> tuple[int, dict[str, np.ndarray]] | None:
-        """(step, arrays) of the newest readable checkpoint, or None where there is none; warns of those skipped.
+        """(step, arrays) of the newest readable checkpoint, or None; warns of those skipped.
 
         Raises:
-            RunError: if there are checkpoints but none is readable, or all that there were are gone.
+            RunError: if there are checkpoints but none is readable, or all of them are gone.
         """
         steps = self.steps()
         if not steps and any(isinstance(entry, str) for entry in self.run_folder.checkpoints().values()):

@@ -1,4 +1,4 @@
-"""The folder of a run: what the run writes there, checks that it touches nothing else, and full disks."""
+"""The folder of a run: its files, checks that the run touches no others, full disks."""
 
 import contextlib
 import os
@@ -9,27 +9,27 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from keras_vit.errors import printable
+from keras_vit.errors import COUNT, POSITIVE, printable
 from keras_vit.files import make_folder, read_record, require_local
 from keras_vit.models.variants import VARIANTS
 from keras_vit.owned import OwnFolder, lock, partial_path
-from keras_vit.training.errors import COUNT, POSITIVE, RunError
+from keras_vit.training.errors import RunError
 from keras_vit.training.runs.history import find_best, read_rows
 
 CHECKPOINTS, EVENTS = FOLDERS = ("checkpoints", "tensorboard")
-WEIGHTS = ("best", "averaged", "last")  # WEIGHTS.weights.npz, of which a command takes the first that there is
-# What a run writes, and what each file is.
+WEIGHTS = ("best", "averaged", "last")  # WEIGHTS.weights.npz; a command takes the first that exists
+# The files that a run writes, and their contents.
 FILES = {
-    "config.json": "what the run was asked for",
+    "config.json": "the settings of the run",
     "best.weights.npz": "the weights of the best epoch",
     "last.weights.npz": "the weights after the last step",
     "averaged.weights.npz": "the weights averaged over the steps",
     "model.keras": "the model as the run ended, for Keras",
-    "mistakes.png": "what it confuses, and its surest mistakes",
+    "mistakes.png": "the classes that it confuses, and its surest mistakes",
     "mistakes.csv": "the files that it takes for another class",
     "masks.png": "its worst masks beside the true ones",
     "masked_patches.keras": "the model that predicts masked patches, for Keras",
-    "masked_patches.png": "what it predicts of masked patches",
+    "masked_patches.png": "its predictions of masked patches",
     "curves.png": "the metrics as curves",
     "metrics.csv": "a row per epoch",
 }
@@ -79,7 +79,7 @@ def hold_folder(folder):
 
 
 def require_writable(folder):
-    """Refuses a path where no folder can be made or written in, without making one."""
+    """Refuses a path if no folder can be made or written there; makes none."""
     require_local(folder)
     existing = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
     reason = None if existing.is_dir() else f"{existing} is not a folder"
@@ -163,7 +163,7 @@ class RunFolder(OwnFolder):
         for name in FOLDERS:
             path = self.path / name
             if path.is_symlink() or (os.path.lexists(path) and not path.is_dir()):
-                yield name  # what a link leads to is not this run's to prune
+                yield name  # a run never prunes what a link leads to
             elif path.is_dir() and not begun:
                 # A run killed at its very first write leaves the record itself unfinished, and nothing else.
                 for file in set(path.iterdir()) - {partial_path(self.path / self.record)}:
@@ -190,7 +190,7 @@ class RunFolder(OwnFolder):
                 raise
 
     def withdraw(self):
-        """Removes what a run without any result has written."""
+        """Removes the files of a run without any result."""
         with contextlib.suppress(OSError, RunError):
             files = self.entries()
             if not any((self.path / name).exists() for name in files if name != "config.json"):
@@ -200,7 +200,7 @@ class RunFolder(OwnFolder):
 
 
 def read_config(folder: Path, to_resume: bool = False) -> dict[str, Any]:
-    """The contents of a run's config.json, of which any part may be missing; {} if it is missing or damaged.
+    """The contents of a run's config.json; {} if it is missing or damaged. Any part may be missing.
 
     Raises:
         RunError: with `to_resume`, when it is missing or damaged, or lacks what a resumed run needs.
@@ -216,7 +216,7 @@ def read_config(folder: Path, to_resume: bool = False) -> dict[str, Any]:
     if to_resume:
         recipe = {"batch_size": count, "learning_rate": POSITIVE.__contains__}
         fields |= {"settings": dict, "recipe": recipe, "classes?": ([str], None)}
-    what = "the record of what the run was begun with"
+    what = "the record of the run's settings"
     advice = "Restore the run's own file, or choose another folder."
     try:
         return read_record(folder / "config.json", fields, what=what, error=RunError, advice=advice, follow_links=True)

@@ -58,7 +58,7 @@ def parse_number(text):
 
 
 def read_rows(path, last=math.inf):
-    """The rows of a metrics.csv up to the step `last`, dicts of numbers, in their order; none where there is no file.
+    """The rows of a metrics.csv up to the step `last`, dicts of numbers, in their order; none without a file.
 
     Raises:
         RunError: when it is damaged.
@@ -99,7 +99,7 @@ def score_row(row, monitor):
 
 
 def find_best(rows, monitor):
-    """The row of the best epoch, the first of equal ones; None where no row has the metric.
+    """The row of the best epoch, the first of equal ones; None if no row has the metric.
 
     >>> find_best([{"epoch": 1, "val_loss": 2.0}, {"epoch": 2, "val_loss": 1.5}], "val_loss")["epoch"]
     2

@@ -15,9 +15,9 @@ import keras
 from keras_vit.distribution import GlobalUpdate
 from keras_vit.distribution.optimizer import unwrap
 from keras_vit.distribution.replicas import build_for, is_chief
-from keras_vit.errors import ConfigError, require_backend
+from keras_vit.errors import COUNT, ConfigError, require_backend, require_within
 from keras_vit.files import require_local
-from keras_vit.training.errors import COUNT, RunError, require_within
+from keras_vit.training.errors import RunError
 from keras_vit.training.runs.callbacks import (
     BeginRun,
     BestWeights,
@@ -89,7 +89,7 @@ class Run:
     ) -> list[keras.callbacks.Callback]:
         """The callbacks with which `model.fit` keeps this run.
 
-        `model.fit` raises RunError before its first step where the folder contains another run or anything else that
+        `model.fit` raises RunError before its first step if the folder contains another run or anything else that
         this run would overwrite; with the same callbacks again it continues the run.
 
         Args:
@@ -121,14 +121,14 @@ class Run:
         verbose: int | str = 0,
         config: Mapping[str, Any] | None = None,
     ) -> None:
-        """Trains a compiled model to `total_steps`; after a kill, `resume=True` ends with the weights of a run without.
+        """Trains a compiled model to `total_steps`; `resume=True` gives a killed run the weights of one without a kill.
 
         Args:
             model: compiled, made in the strategy's scope.
             train: function of a step to the tf.data.Dataset of the batches from that step on, the same batches
                 whatever step it starts from (`keras_vit.data`'s `train(..., start=step)`).
-            total_steps, steps_per_epoch: in batches; each epoch ends with a validation (None: one epoch). Where an
-                epoch is not a whole number of batches, give a `Fraction`: it ends with the batch nearest to its end.
+            total_steps, steps_per_epoch: in batches; each epoch ends with a validation (None: one epoch). If an epoch
+                is not a whole number of batches, give a `Fraction`: it ends with the batch nearest to its end.
             validation: dataset for `evaluate`, or None.
             resume: continue from the folder's newest readable checkpoint, if there is one.
             monitor: metric of the best weights.
@@ -155,7 +155,7 @@ class Run:
             build_for(model, train(0).element_spec)
             start = self.restore_newest(model) if resume else 0
             if start > total_steps:
-                raise RunError(f"The run has done {start} steps, which is more than {total_steps}.")
+                raise RunError(f"The run has already done {start} steps, more than {total_steps}.")
             self.write_config(model, config, total_steps, steps_per_epoch or total_steps, monitor)
             optimizer = unwrap(model.optimizer)
             swap = optimizer.use_ema and validation is not None

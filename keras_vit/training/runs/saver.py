@@ -117,7 +117,7 @@ class Saver(keras.callbacks.Callback):
 
     A run that another callback ends early (`model.stop_training`) is saved too.
 
-    Comes after all other callbacks, so that what an epoch writes is written before the checkpoint at its end.
+    Comes after all other callbacks, so that an epoch's files are written before the checkpoint at its end.
 
     Args:
         store: `Checkpoints`.
