@@ -4,6 +4,7 @@ import difflib
 import numbers
 import re
 from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 # Control characters, line separators, marks that change the direction of writing, halves of surrogate pairs.
 UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -213,6 +214,30 @@ SHARED_FOLDER = (
     "Another project, keras-vit on PyPI, has files in the same folder keras_vit, and each of the two overwrites and "
     "removes files of the other. Run pip uninstall -y keras-vit, then install this one again, with --force-reinstall."
 )
+
+
+class Range(NamedTuple):
+    """The range of an argument, from `least` to `most`, and its description in errors and documentation."""
+
+    least: float
+    most: float
+    text: str
+    whole: bool = False
+
+    def __contains__(self, value: object) -> bool:
+        kind = numbers.Integral if self.whole else numbers.Real
+        return isinstance(value, kind) and not isinstance(value, bool) and bool(self.least <= value <= self.most)  # type: ignore[operator]
+
+
+COUNT = Range(1, LARGEST, "positive: a whole number below 2 ** 31", whole=True)
+POSITIVE = Range(2.0**-126, 3.4e38, "positive: a number in the range of float32")  # in which a model trains
+
+
+def require_within(allowed: Range, **values: Any) -> None:
+    """Raises ConfigError unless each value is in the range, or None."""
+    for name, value in values.items():
+        if value is not None and value not in allowed:
+            raise ConfigError(f"{name} must be {allowed.text}. Received: {name}={value!r}.")
 
 
 def require_backend(what: str, *backends: str, error: type[KerasVitError] = ConfigError) -> None:

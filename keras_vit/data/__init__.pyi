@@ -3,9 +3,10 @@ from .augment.rows import AUGMENTATIONS, Augmentation, hyper_rule_sizes
 from .datasets.catalogue import CATALOGUE, VTAB
 from .datasets.schemes import load
 from .duplicates import Duplicates, find_duplicates, read_duplicates, read_images
-from .errors import DataError, data_errors
+from .errors import DataError
 from .examples import Examples
 from .previewing import draw_preview
+from .reading.batches import data_errors
 
 __all__ = [
     "AUGMENTATIONS",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, get_type_hints
 
 import numpy as np
 
-from keras_vit.data.errors import DataError, data_errors
+from keras_vit.data.errors import DataError
 from keras_vit.files import read_record, write_whole
 
 if TYPE_CHECKING:
@@ -126,7 +126,8 @@ def hash_examples(examples: "Examples", mirrored: bool, tell: Callable[[str, int
     import tensorflow as tf
 
     from keras_vit.data.reading import order
-    from keras_vit.data.reading.decode import whole_image
+    from keras_vit.data.reading.batches import data_errors
+    from keras_vit.data.reading.sources import whole_image
 
     def read(example):
         image = examples.source.read_part(example["data"], whole_image, 1)
@@ -212,7 +213,7 @@ def find_duplicates(
 
 def read_images(examples: "Examples", numbers: Sequence[int], channels: int = 3) -> list[np.ndarray]:
     """Reads images by number, each uint8 (h, w, channels) at its own size; `channels` is 3, or 1 for grey."""
-    from keras_vit.data.reading.decode import whole_image
+    from keras_vit.data.reading.sources import whole_image
     from keras_vit.data.reading.stream import Stream
 
     source, places = examples.source, np.asarray(numbers, int)

@@ -1,8 +1,4 @@
-"""Errors of data, also those raised inside TensorFlow's pipelines."""
-
-import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+"""The error of data that are unfit or missing, and the names of splits."""
 
 from keras_vit.errors import KerasVitError
 
@@ -24,25 +20,3 @@ def parse_splits(split: str, dataset: str) -> list[str]:
     if not set(names) <= set(SPLITS):
         raise DataError(f"{dataset} has the splits {', '.join(SPLITS)}, joined by +. Received: {split!r}.")
     return names
-
-
-@contextmanager
-def data_errors() -> Iterator[None]:
-    """Raises a `DataError` from inside a dataset itself, without TensorFlow's error around it.
-
-    Use it around code that takes batches: `fit`, `evaluate` or a loop.
-
-    >>> with keras_vit.data.data_errors():
-    ...     (images, labels), *_ = keras_vit.data.load("digits").train(4, steps=1)
-    >>> tuple(images.shape), tuple(labels.shape)
-    ((4, 224, 224, 3), (4,))
-    """
-    import tensorflow as tf
-
-    try:
-        yield
-    except tf.errors.OpError as error:
-        sentence = re.search(r"^(?:\S+\.)?DataError: (.*)$", str(error), re.MULTILINE)
-        if sentence is None:
-            raise
-        raise DataError(sentence[1]) from error

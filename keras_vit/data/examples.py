@@ -25,8 +25,7 @@ from keras_vit.data.reading.batches import (
     first_step,
     read_chunks,
 )
-from keras_vit.data.reading.decode import whole_image
-from keras_vit.data.reading.sources import Indexed
+from keras_vit.data.reading.sources import Indexed, whole_image
 from keras_vit.data.reading.stream import Stream
 from keras_vit.errors import ImageError
 from keras_vit.models.preprocessing import Preprocessing

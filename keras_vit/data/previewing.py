@@ -9,8 +9,7 @@ import tensorflow as tf
 from keras_vit.data.augment.rows import Augmentation, find_augmentation
 from keras_vit.data.errors import DataError
 from keras_vit.data.examples import Examples
-from keras_vit.data.reading.decode import whole_image
-from keras_vit.data.reading.sources import take_examples
+from keras_vit.data.reading.sources import take_examples, whole_image
 from keras_vit.errors import shorten
 from keras_vit.files import require_local, write_whole
 from keras_vit.models.preprocessing import Preprocessing

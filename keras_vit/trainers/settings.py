@@ -12,11 +12,19 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from keras_vit.data.augment.masked_patches import PatchTarget
 from keras_vit.data.augment.rows import find_augmentation
 from keras_vit.data.datasets.schemes import describe_schemes, find_scheme, locate_dataset
-from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown, without_secrets
+from keras_vit.errors import (
+    COUNT,
+    POSITIVE,
+    ConfigError,
+    Range,
+    UnknownNameError,
+    describe_unknown,
+    require_within,
+    without_secrets,
+)
 from keras_vit.files import sha256
 from keras_vit.models.config import PositionEmbeddingKind, PositionEmbeddingPlace
 from keras_vit.models.variants import VARIANTS
-from keras_vit.training.errors import COUNT, POSITIVE, Range, require_within
 from keras_vit.training.recipe_rows import RECIPES
 from keras_vit.training.recipes import SEARCHABLE, RecipeChanges
 from keras_vit.training.scaling import FAMILIES, unknown_recipe

@@ -1,33 +1,6 @@
 """Errors and interruptions of a training. Imports neither Keras nor TensorFlow."""
 
-import numbers
-from typing import Any, NamedTuple
-
-from keras_vit.errors import LARGEST, ConfigError, KerasVitError
-
-
-class Range(NamedTuple):
-    """The range of an argument, from `least` to `most`, and its description in errors and documentation."""
-
-    least: float
-    most: float
-    text: str
-    whole: bool = False
-
-    def __contains__(self, value: object) -> bool:
-        kind = numbers.Integral if self.whole else numbers.Real
-        return isinstance(value, kind) and not isinstance(value, bool) and bool(self.least <= value <= self.most)  # type: ignore[operator]
-
-
-COUNT = Range(1, LARGEST, "positive: a whole number below 2 ** 31", whole=True)
-POSITIVE = Range(2.0**-126, 3.4e38, "positive: a number in the range of float32")  # in which a model trains
-
-
-def require_within(allowed: Range, **values: Any) -> None:
-    """Raises ConfigError unless each value is in the range, or None."""
-    for name, value in values.items():
-        if value is not None and value not in allowed:
-            raise ConfigError(f"{name} must be {allowed.text}. Received: {name}={value!r}.")
+from keras_vit.errors import KerasVitError
 
 
 class RunError(KerasVitError, RuntimeError):

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keras_vit.errors import ConfigError
+from keras_vit.errors import COUNT, ConfigError, require_within
 from keras_vit.lora import add_factors, weights_without_lora
 from keras_vit.models.folding import fold
 from keras_vit.models.preprocessing import Preprocessing, to_probabilities
-from keras_vit.training.errors import COUNT, require_within
 
 if TYPE_CHECKING:
     import keras

@@ -12,9 +12,16 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown, require_backend
+from keras_vit.errors import (
+    COUNT,
+    POSITIVE,
+    ConfigError,
+    UnknownNameError,
+    describe_unknown,
+    require_backend,
+    require_within,
+)
 from keras_vit.models.config import PositionEmbeddingKind
-from keras_vit.training.errors import COUNT, POSITIVE, require_within
 
 if TYPE_CHECKING:
     import os

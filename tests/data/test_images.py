@@ -11,7 +11,7 @@ from PIL import Image
 
 from keras_vit import data
 from keras_vit.data.augment import crops, rows
-from keras_vit.data.reading import decode, order
+from keras_vit.data.reading import order, sources
 from keras_vit.images.pillow import read_image
 from keras_vit.models import Preprocessing
 
@@ -45,17 +45,17 @@ def test_pixels_are_pillows(photo, kind, tolerance):
         pixels = pixels // 64 * 64 * (np.arange(3) == 0)  # so few colours that the palette holds them all
     content = encode(pixels.astype("uint8"), kind)
     expected = np.asarray(Image.open(io.BytesIO(content)).convert("RGB")).astype(int)
-    read = decode.decode_part(tf.constant(content), decode.whole_image, 3).numpy().astype(int)
+    read = sources.decode_part(tf.constant(content), sources.whole_image, 3).numpy().astype(int)
     assert np.abs(read - expected).mean() <= tolerance  # TensorFlow's default inverse transform is the fast one
     box = tf.constant([10, 7, 50, 33])
-    part = decode.decode_part(tf.constant(content), lambda shape: box, 3).numpy()
+    part = sources.decode_part(tf.constant(content), lambda shape: box, 3).numpy()
     assert np.abs(part - read[10:60, 7:40]).mean() <= tolerance / 10
 
 
 @pytest.mark.parametrize("channels, kind", [(1, "JPEG"), (1, "PNG"), (3, "JPEG"), (3, "PNG")])
 def test_grey_and_colour(photo, channels, kind):
     for pixels in (photo[:20, :30], photo[:20, :30, 0]):
-        read = decode.decode_part(tf.constant(encode(pixels, kind)), decode.whole_image, channels)
+        read = sources.decode_part(tf.constant(encode(pixels, kind)), sources.whole_image, channels)
         assert read.shape == (20, 30, channels)
 
 

@@ -12,7 +12,7 @@ from photographs import encode, flower
 from PIL import Image, ImageOps
 
 from keras_vit import data
-from keras_vit.data.reading import batches, decode, sources
+from keras_vit.data.reading import batches, sources
 from keras_vit.errors import ImageError
 from keras_vit.images.pillow import is_plain_png, read_image
 from keras_vit.models import Preprocessing
@@ -219,7 +219,7 @@ def test_a_part_is_of_the_upright_image(photo):
     box = tf.constant([10, 7, 50, 33])
     for name, (content, _) in kinds(photo).items():
         whole, part = (
-            decode.read_photo(tf.constant(content), f, 3).numpy() for f in (decode.whole_image, lambda shape: box)
+            sources.read_photo(tf.constant(content), f, 3).numpy() for f in (sources.whole_image, lambda shape: box)
         )
         assert np.abs(part - whole[10:60, 7:40].astype(int)).mean() <= 0.15, name
 
@@ -233,7 +233,7 @@ def test_a_broken_orientation_is_upright(photo, tmp_path, junk):
     content = encode(Image.fromarray(photo[:16, :24]), "JPEG")
     segment = b"\xff\xe1" + (len(junk) + 2).to_bytes(2, "big") + junk
     (tmp_path / "a.jpg").write_bytes(content[:2] + segment + content[2:])
-    assert decode.read_photo(tf.io.read_file(str(tmp_path / "a.jpg")), decode.whole_image, 3).shape == (16, 24, 3)
+    assert sources.read_photo(tf.io.read_file(str(tmp_path / "a.jpg")), sources.whole_image, 3).shape == (16, 24, 3)
     assert read_image(tmp_path / "a.jpg").shape == (16, 24, 3)
 
 

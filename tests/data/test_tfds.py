@@ -15,7 +15,7 @@ from tensorflow_datasets.core.download import downloader
 from keras_vit import data
 from keras_vit.data.datasets import builders, catalogue
 from keras_vit.data.errors import DataError
-from keras_vit.data.reading import decode, order, sources, stream
+from keras_vit.data.reading import order, sources, stream
 from keras_vit.data.reading.sources import Pixels
 from keras_vit.models import Preprocessing
 from keras_vit.trainers.plan import augmentation_for, recipe_for
@@ -326,8 +326,8 @@ def test_a_subset_of_a_stream_is_read_into_memory(sharded):
     value = {}
     for chunk in sharded.source.evaluation_chunks(order.Share(24)):
         for index, encoded in zip(chunk["index"].numpy(), chunk["data"], strict=True):
-            value[int(index)] = int(sharded.source.read_part(encoded, decode.whole_image, 3)[0, 0, 0])
-    stored = [int(subset.read_part(encoded, decode.whole_image, 3)[0, 0, 0]) for encoded in subset.stored]
+            value[int(index)] = int(sharded.source.read_part(encoded, sources.whole_image, 3)[0, 0, 0])
+    stored = [int(subset.read_part(encoded, sources.whole_image, 3)[0, 0, 0]) for encoded in subset.stored]
     assert sorted(stored) == sorted(value[number] for number in chosen)
     np.testing.assert_array_equal(subset.labels, [pixel % 10 for pixel in stored])
     with pytest.raises(DataError, match="stratified=True needs examples in memory"):

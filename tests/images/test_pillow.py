@@ -17,7 +17,7 @@ from PIL import Image
 from keras_vit import data, inference
 from keras_vit.commands import predict
 from keras_vit.data.datasets import folder
-from keras_vit.data.reading import batches, decode, sources
+from keras_vit.data.reading import batches, sources
 from keras_vit.errors import ImageError
 from keras_vit.images import pillow, tf_jpeg
 from keras_vit.images.pillow import read_image
@@ -102,7 +102,7 @@ def test_many_scans_of_a_small_image_are_read():
     for content in (scanned(300, (200, 100)), scanned(20, after=b"\xff\xda" * 3000)):
         with pillow.open_image(content) as image:
             assert np.ptp(pillow.to_array(image, 3)) == 0
-        assert np.ptp(decode.read_photo(tf.constant(content), decode.whole_image, 3).numpy()) == 0
+        assert np.ptp(sources.read_photo(tf.constant(content), sources.whole_image, 3).numpy()) == 0
 
 
 def test_the_glance_at_a_jpeg_is_right():

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image
 
-from keras_vit.data.reading import decode
+from keras_vit.data.reading import sources
 from keras_vit.export import predict_script
 from keras_vit.export.saved_model import serving
 from keras_vit.images.pillow import read_image
@@ -86,7 +86,7 @@ def read_by_all(content, path, channels):
         "keras_vit.predict of a path": read_image(path, channels),
         "of bytes": read_any_image(content, channels),
         "of Pillow's image": read_any_image(image, channels),
-        "training": decode.read_photo(tf.constant(content), decode.whole_image, channels).numpy(),
+        "training": sources.read_photo(tf.constant(content), sources.whole_image, channels).numpy(),
         "predict.py": predict_script.open_image(path, channels),
     }
     if content.startswith(serving.PNG):

@@ -4,7 +4,10 @@ every example would take a quarter of the time of decoding a small JPEG.
 """
 
 import os
+import re
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import tensorflow as tf
@@ -12,8 +15,28 @@ import tensorflow as tf
 from keras_vit.console import log
 from keras_vit.data.errors import DataError
 from keras_vit.data.reading import order
-from keras_vit.data.reading.decode import whole_image
+from keras_vit.data.reading.sources import whole_image
 from keras_vit.errors import ImageError
+
+
+@contextmanager
+def data_errors() -> Iterator[None]:
+    """Raises a `DataError` from inside a dataset itself, without TensorFlow's error around it.
+
+    Use it around code that takes batches: `fit`, `evaluate` or a loop.
+
+    >>> with keras_vit.data.data_errors():
+    ...     (images, labels), *_ = keras_vit.data.load("digits").train(4, steps=1)
+    >>> tuple(images.shape), tuple(labels.shape)
+    ((4, 224, 224, 3), (4,))
+    """
+    try:
+        yield
+    except tf.errors.OpError as error:
+        sentence = re.search(r"^(?:\S+\.)?DataError: (.*)$", str(error), re.MULTILINE)
+        if sentence is None:
+            raise
+        raise DataError(sentence[1]) from error
 
 
 def why_unreadable(source, data, channels):

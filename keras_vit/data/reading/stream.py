@@ -6,8 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.data.reading import order
-from keras_vit.data.reading.decode import decode_part
-from keras_vit.data.reading.sources import Encoded
+from keras_vit.data.reading.sources import Encoded, decode_part
 
 GROUP = 8  # files that are read together; resuming skips through at most so many
 WINDOW = 4096  # records that are shuffled in memory: about half a gigabyte of ImageNet

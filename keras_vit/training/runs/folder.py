@@ -9,11 +9,11 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from keras_vit.errors import printable
+from keras_vit.errors import COUNT, POSITIVE, printable
 from keras_vit.files import make_folder, read_record, require_local
 from keras_vit.models.variants import VARIANTS
 from keras_vit.owned import OwnFolder, lock, partial_path
-from keras_vit.training.errors import COUNT, POSITIVE, RunError
+from keras_vit.training.errors import RunError
 from keras_vit.training.runs.history import find_best, read_rows
 
 CHECKPOINTS, EVENTS = FOLDERS = ("checkpoints", "tensorboard")

@@ -15,9 +15,9 @@ import keras
 from keras_vit.distribution import GlobalUpdate
 from keras_vit.distribution.optimizer import unwrap
 from keras_vit.distribution.replicas import build_for, is_chief
-from keras_vit.errors import ConfigError, require_backend
+from keras_vit.errors import COUNT, ConfigError, require_backend, require_within
 from keras_vit.files import require_local
-from keras_vit.training.errors import COUNT, RunError, require_within
+from keras_vit.training.errors import RunError
 from keras_vit.training.runs.callbacks import (
     BeginRun,
     BestWeights,
