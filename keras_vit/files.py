@@ -135,16 +135,14 @@ def sha256(path: str | os.PathLike) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def open_regular(
-    path: str | os.PathLike, mode: str = "rb", *, follow_links: bool = False, buffering: int = -1
-) -> BinaryIO:
+def open_regular(path: str | os.PathLike, mode: str = "rb", *, follow_links: bool = False) -> BinaryIO:
     """Opens a regular file as `open` does.
 
     Raises:
         OSError: when it is a device, a pipe or a folder, or, unless `follow_links`, a link.
     """
     extra = NO_WAIT if follow_links else NO_WAIT | NO_LINK
-    file: Any = open(path, mode, buffering, opener=lambda path, flags: os.open(path, flags | extra))
+    file: Any = open(path, mode, opener=lambda path, flags: os.open(path, flags | extra))
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise OSError("it is not a regular file")

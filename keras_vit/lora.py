@@ -26,20 +26,16 @@ def factors_of(model):
     return [factor for layer in layers for factor in (layer.lora_kernel_a, layer.lora_kernel_b)]
 
 
-def weights_without_lora(model, read=lambda weight: weight.numpy()):
-    """[(weight, its array)] of a model without LoRA's factors; their products are added to the kernels.
-
-    Args:
-        read: function from a weight to its array, such as its average.
-    """
+def weights_without_lora(model):
+    """[(weight, its array)] of a model without LoRA's factors; their products are added to the kernels."""
     sums, factors = {}, set(map(id, factors_of(model)))
     # Layers within layers, too; `model.layers` has only the outermost.
     for layer in filter(has_lora, model._flatten_layers()):
         a, b = layer.lora_kernel_a, layer.lora_kernel_b
         kernel = next(weight for weight in layer.weights if weight.name == "kernel")  # layer.kernel has the sum
-        sums[id(kernel)] = read(kernel) + (layer.lora_alpha / layer.lora_rank) * (read(a) @ read(b))
+        sums[id(kernel)] = kernel.numpy() + (layer.lora_alpha / layer.lora_rank) * (a.numpy() @ b.numpy())
     kept = [weight for weight in model.weights if id(weight) not in factors]
-    return [(weight, sums[id(weight)] if id(weight) in sums else read(weight)) for weight in kept]
+    return [(weight, sums[id(weight)] if id(weight) in sums else weight.numpy()) for weight in kept]
 
 
 def without_lora(model):

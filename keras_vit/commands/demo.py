@@ -42,8 +42,8 @@ PARTS = {
     "scratch": "the run from random weights",
     "dist": "three formats, a page for browsers, predict.py and a model card",
     "int8": "ONNX and TFLite in int8",
-    "report": "index.html: what it learned, and where it looks",
-    "digits": "ten pictures to ask it about",
+    "report": "index.html: what the model learned, and where it looks",
+    "digits": "ten pictures to classify",
 }
 
 
@@ -91,16 +91,16 @@ def list_commands(out):
         f"1. {MODEL} learns digits, from {EXAMPLES} pictures.": [
             f"keras-vit finetune --data {DATA} --model {MODEL} {TRAINING} --out {place['finetuned']}"
         ],
-        "2. So does a model of random weights, from the same pictures.": [
+        "2. A model of random weights learns from the same pictures.": [
             f"keras-vit pretrain --data {DATA} --model {VARIANT} {TRAINING} --out {place['scratch']}"
         ],
-        "3. The first becomes files for every runtime.": [
+        "3. The fine-tuned model becomes files for every runtime.": [
             f"keras-vit export {place['finetuned']} --to onnx tflite saved_model --web --calibration {DATA} "
             f"--out {place['dist']}",
             f"keras-vit export {place['finetuned']} --to onnx tflite --quantize int8 --calibration {DATA} "
             f"--out {place['int8']}",
         ],
-        "4. What has it learned, and where does it look?": [
+        "4. What has the model learned, and where does it look?": [
             f"keras-vit inspect {place['finetuned']} --data {DATA} --split test --out {place['report']}"
         ],
     }
@@ -137,7 +137,7 @@ def judge(models):
 def tabulate_shares(shares, seconds):
     """A line for each model: its accuracy, how sure that is, and its training."""
     count = next(iter(shares.values())).count
-    title = f"Judged by {count} digits that no training saw"
+    title = f"Tested on {count} other digits"
     table = make_table(title, "model", "accuracy", "95% interval", "training")
     for name, share in shares.items():
         trained = f"{STEPS} updates, {seconds[name]:.0f} s" if name in seconds else ""
@@ -160,9 +160,9 @@ def print_summary(out, shares, seconds, console):
     pretrained, scratch = (shares[name] for name in (FINETUNED, SCRATCH))
     console.print()
     console.print(tabulate_shares(shares, seconds))
-    console.print(f"Pre-training gained {100 * (pretrained.value - scratch.value):.1f} points in as many updates.")
+    console.print(f"Pre-training gained {100 * (pretrained.value - scratch.value):.1f} points.")
     console.print()
-    console.print(list_pairs(((str(out / name), meaning) for name, meaning in PARTS.items()), "What there is now"))
+    console.print(list_pairs(((str(out / name), meaning) for name, meaning in PARTS.items()), "The folder now has"))
     console.print()
     console.print("Open in a browser:")
     console.print(f"  {(out / 'report' / PAGE).absolute().as_uri()}", soft_wrap=True)
@@ -172,10 +172,7 @@ def print_summary(out, shares, seconds, console):
 
 
 def run_demo(out: Path, run: Callable[[Sequence[str]], object]) -> "dict[str, Share]":
-    """Fine-tunes the shipped weights on handwritten digits, and shows all that the package makes of the result.
-
-    The same training from random weights shows what the pre-training was worth. Then follow exports to SavedModel,
-    TFLite and ONNX, in float32 and int8, each compared with the model, and the page of `inspect`.
+    """Fine-tunes the shipped weights on handwritten digits, exports the result, and shows what it has learned.
 
     Args:
         out: folder of `PARTS`; those of an earlier demo are replaced.
@@ -209,10 +206,10 @@ def demonstrate(
     """Shows the main job in a minute or two, without a network: fine-tune, export, prove equal, look inside.
 
     Fine-tunes a small ViT on 300 handwritten digits of scikit-learn; its weights come with the package and were trained
-    on clothes (Fashion-MNIST). Trains the same model from random weights to compare. Exports the fine-tuned one to
-    SavedModel, TFLite and ONNX, the latter two also in int8, and compares each with the model in its own runtime.
-    Writes two pages: one shows where the model looks, the other runs it in a browser. Prints the command of every step.
-    The exit code is 1 if the fine-tuned model classifies less than 85 % of 360 other digits correctly.
+    on clothes (Fashion-MNIST). Trains the same model from random weights to compare. Exports the fine-tuned
+    model to SavedModel, TFLite and ONNX, and to the last two also in int8. Compares each file with the model, in its
+    own runtime. Writes two pages: one shows where the model looks, the other runs it in a browser. Prints the command
+    of every step. The exit code is 1 if the fine-tuned model classifies less than 85 % of 360 other digits correctly.
 
     Example: keras-vit demo --out keras-vit-demo
     """

@@ -115,8 +115,7 @@ def diagnose(
         ),
     ],
     to: Annotated[
-        list[Format] | None,
-        typer.Option(help=f"The formats to try: --to onnx tflite. By default {', '.join(USUAL)}."),
+        list[Format] | None, typer.Option(help=f"The formats to try: --to onnx tflite. By default {', '.join(USUAL)}.")
     ] = None,
     out: Annotated[
         Path | None,

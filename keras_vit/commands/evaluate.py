@@ -20,13 +20,11 @@ from keras_vit.commands.shared import (
     try_folder,
 )
 from keras_vit.console import Console, make_table
-from keras_vit.data.datasets.csv_file import list_splits
-from keras_vit.data.datasets.folder import require_folder, split_folders
 from keras_vit.data.datasets.schemes import find_scheme, require_dataset
 from keras_vit.evaluation.paper import describe_published, find_published, name_variant
 from keras_vit.files import write_whole
 from keras_vit.trainers.provenance import read_dataset
-from keras_vit.training.runs.folder import describe_weights, model_of
+from keras_vit.training.runs.folder import describe_weights
 
 MOST = 20  # classes to print; if there are more, half as many, the least recognized
 DRAWN = 12  # most confident mistakes
@@ -81,12 +79,10 @@ def print_masks(found, console):
 
 def find_test_split(dataset: str) -> str | None:
     """ "test", or "validation" if a folder or a CSV file has only that; None for a folder without splits."""
-    scheme, path = find_scheme(dataset)
-    if scheme.name == "csv":
-        return "test" if "test" in list_splits(path) else "validation"
-    folders = scheme.name in ("folder", "masks")
-    places = split_folders(require_folder(path)) if folders else {"test": path}
-    return next((split for split in ("test", "validation") if places[split]), None)
+    stated = require_dataset(dataset)
+    if "test" in stated:
+        return "test"
+    return "validation" if "validation" in stated or find_scheme(dataset)[0].name == "csv" else None
 
 
 def open_splits(dataset: str, split: str | None) -> "tuple[data.Examples, data.Examples, str]":
@@ -160,7 +156,7 @@ def evaluate_model(
         Path | None,
         typer.Option(
             callback=try_folder,
-            help="A folder for evaluation.json, mistakes.png and mistakes.csv, or masks.png, in place of those there.",
+            help="A folder for evaluation.json, mistakes.png and mistakes.csv, or masks.png; old ones are replaced.",
         ),
     ] = None,
     batch_size: BatchSize = 64,
@@ -176,9 +172,8 @@ def evaluate_model(
 
     Example: keras-vit evaluate runs/1 --data folder:test --out report
     """
-    require_model(model)
+    path = require_model(model)
     require_dataset(dataset)
-    path = model_of(model)
     import_keras()
     from keras_vit import inference
     from keras_vit.evaluation.evaluating import predict_examples, score_predictions

@@ -30,12 +30,7 @@ Format = StrEnum("Format", NAMES)
 Quantize = StrEnum("Quantize", QUANTIZE)
 Weights = StrEnum("Weights", WEIGHTS)
 WebLayout = StrEnum("WebLayout", WEB_LAYOUTS)
-
-
-class Endpoint(StrEnum):
-    features = "features"
-    attention = "attention"
-
+Endpoint = StrEnum("Endpoint", ("features", "attention"))
 
 CALIBRATED = 64  # images for calibration
 PICTURES = 4  # sample images on a page
@@ -262,8 +257,7 @@ def export_model(
         bool, typer.Option("--web", help="Also make a page that runs the model in a browser: keras-vit serve OUT.")
     ] = False,
     vendor: Annotated[
-        bool,
-        typer.Option("--vendor", help="Copy onnxruntime-web beside the page, so that it needs no network."),
+        bool, typer.Option("--vendor", help="Copy onnxruntime-web beside the page, so that it needs no network.")
     ] = False,
     examples: Annotated[
         Path | None,
@@ -287,8 +281,7 @@ def export_model(
         ),
     ] = None,
     web_layout: Annotated[
-        WebLayout | None,
-        typer.Option(help="Add the folder transformers/, an image classifier for transformers.js."),
+        WebLayout | None, typer.Option(help="Add the folder transformers/, an image classifier for transformers.js.")
     ] = None,
 ) -> None:
     """Exports a model to a bundle: artefacts compared with the model, model.json, a card and a runnable predict.py.
@@ -325,9 +318,7 @@ def export_model(
     )
 
 
-def verify_bundle(
-    folder: Annotated[Path, typer.Argument(help="A folder that `keras-vit export` wrote.")],
-) -> None:
+def verify_bundle(folder: Annotated[Path, typer.Argument(help="A folder that `keras-vit export` wrote.")]) -> None:
     """Checks a bundle again, on any machine: its checksums, and every artefact in its runtime on stored examples.
 
     It shows that nothing was damaged or edited since the export. It cannot show who made the bundle, since its maker

@@ -28,8 +28,7 @@ def list_models(
     ] = "*",
     pretrained: Annotated[bool, typer.Option("--pretrained", help="Show only models with public weights.")] = False,
     family: Annotated[
-        Literal["ViT", "hybrid", "ResNet"] | None,
-        typer.Option(help="Show only one family.", case_sensitive=False),
+        Literal["ViT", "hybrid", "ResNet"] | None, typer.Option(help="Show only one family.", case_sensitive=False)
     ] = None,
     max_params: Annotated[int | None, typer.Option(help="Show only models with at most this many parameters.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

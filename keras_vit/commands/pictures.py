@@ -55,8 +55,7 @@ def preview_images(
         ),
     ] = "ViT-B/16",
     recipe: Annotated[
-        str | None,
-        typer.Option(help="The recipe that sets augmentation and size.", autocompletion=complete_recipe),
+        str | None, typer.Option(help="The recipe that sets augmentation and size.", autocompletion=complete_recipe)
     ] = None,
     image_size: Annotated[
         int | None, typer.Option(min=1, help="Height and width of the model's input in pixels; by default finetune's.")
@@ -124,9 +123,8 @@ def deduplicate(
     split: Annotated[str, typer.Option(help="The images to train on: train or train+validation.")] = "train",
     against: Annotated[
         list[str] | None,
-        typer.Option(help="A dataset to test on; repeat the option for more. By default the test split of --data."),
+        typer.Option(help="A dataset to test on, by its split test; repeat the option for more. By default --data."),
     ] = None,
-    against_split: Annotated[str, typer.Option(help="The split of these datasets.")] = "test",
     most_bits: Annotated[
         int, typer.Option(min=0, max=127, help="How many of 256 bits may differ between duplicates' hashes.")
     ] = 48,
@@ -147,7 +145,7 @@ def deduplicate(
         require_dataset(name)
     import_keras()
     train = data.load(dataset, split)
-    tests = [data.load(name, against_split) for name in others]
+    tests = [data.load(name, "test") for name in others]
     with show_text("Reading images") as tell:
         found = data.find_duplicates(
             train, tests, most_bits, lambda name, count: tell(f"{name}: {count:,} images read")
@@ -183,8 +181,7 @@ def inspect_model(
     more: Annotated[list[str] | None, typer.Argument(metavar="IMAGE...", help="The same as --images.")] = None,
     images: Annotated[list[str] | None, typer.Option(help="Images to look at; the paper averages over 128.")] = None,
     dataset: Annotated[
-        str | None,
-        typer.Option("--data", help=f"{MOST} images of a dataset, chosen at random. {describe_schemes()}"),
+        str | None, typer.Option("--data", help=f"{MOST} images of a dataset, chosen at random. {describe_schemes()}")
     ] = None,
     split: Annotated[
         str | None, typer.Option(help="The split of --data; by default train, and of a run's own data validation.")
@@ -202,8 +199,7 @@ def inspect_model(
     Example: keras-vit inspect ViT-B/16 --images cat.jpg dog.jpg --data folder:photos --out report
     """
     paths = [*(images or []), *(more or [])]
-    require_model(model)
-    path_of_model = model_of(model)
+    path_of_model = require_model(model)
     if not paths and not dataset:
         dataset, split = read_dataset(path_of_model), split or "validation"
     if not paths and not dataset:

@@ -144,11 +144,7 @@ def write_masks(model: str, images: list[str], folder: Path, like: str | None) -
     names = name_masks(paths)
     asked = inference.open_classifier(model, like)
     found = inference.segment_each(asked, paths, skip=skip)
-    with (
-        make_folder(folder / "masks"),
-        make_folder(folder / "painted"),
-        show_count("images", len(paths)) as tell,
-    ):
+    with make_folder(folder / "masks"), make_folder(folder / "painted"), show_count("images", len(paths)) as tell:
         for number, (path, pixels, mask) in enumerate(found, 1):
             write_mask(folder, f"{names[path]}.png", pixels / 255, mask, asked.config.num_classes)
             tell(number + len(unreadable))

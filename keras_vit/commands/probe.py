@@ -13,7 +13,6 @@ from keras_vit.commands.shared import BatchSize, Data, Model, import_keras, requ
 from keras_vit.console import Console, make_table
 from keras_vit.data.datasets.schemes import require_dataset
 from keras_vit.evaluation.paper import describe_published, find_published, name_variant
-from keras_vit.training.runs.folder import model_of
 
 
 def tabulate_probes(found):
@@ -102,11 +101,11 @@ def evaluate_few_shot(
 
     Example: keras-vit fewshot ViT-B/16:augreg-i21k --data cifar100 --shots 5 --shots 10
     """
-    require_model(model)
+    path = require_model(model)
     require_dataset(dataset)
     import_keras()
     train, test, split = open_splits(dataset, split)
-    loaded = zoo.load(model_of(model))
+    loaded = zoo.load(path)
     found = evaluation.evaluate_few_shot(loaded, train, test, shots, range(seeds), batch_size)
     if as_json:
         print(json.dumps(found))

@@ -23,8 +23,7 @@ LEGEND = (
 
 def list_recipes(
     name: Annotated[
-        str,
-        typer.Argument(help="A recipe to show in full, or the beginning of names.", autocompletion=complete_recipe),
+        str, typer.Argument(help="A recipe to show in full, or the beginning of names.", autocompletion=complete_recipe)
     ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

@@ -77,17 +77,18 @@ def try_file(out: Path | None) -> Path | None:
     return out
 
 
-def require_model(name: str, weights: str | None = None) -> None:
-    """Refuses, before TensorFlow is imported, a model that is neither a name, a checkpoint, a run nor an export.
+def require_model(name: str, weights: str | None = None) -> str | os.PathLike:
+    """What `zoo.load` takes for a name, checkpoint, run or export; refuses any other before TensorFlow is imported.
 
     Raises:
         KerasVitError: as `training.runs.folder.model_of` and `zoo.names.registry.resolve`.
     """
     from keras_vit.export.opening import find_artefact
 
-    place = Path(os.path.expanduser(name))
+    place, path = Path(os.path.expanduser(name)), model_of(name, weights)
     if not (place.is_dir() and find_artefact(place)):
-        registry.resolve(str(model_of(name, weights)))
+        registry.resolve(str(path))
+    return path
 
 
 @contextlib.contextmanager

@@ -60,26 +60,20 @@ def cost(
     )
 
 
-def pretraining_exaflops(
-    config: ViTConfig | ResNetConfig,
-    epochs: float,
-    images: int = JFT_IMAGES,
-    image_size: tuple[int, int] = (224, 224),
-    padding: bool = False,
-) -> float:
+def pretraining_exaflops(config: ViTConfig | ResNetConfig, epochs: float, images: int = JFT_IMAGES) -> float:
     """The compute of pre-training in 10^18 floating-point operations: three forward passes for each image and epoch.
 
     Every row of Table 6 agrees within 1 %, except two: ViT-B/32 is printed as 55 (56.1 here), and 7 epochs of
     R50+ViT-L/16 as 859, though its 14 epochs are 1668.
 
     Args:
-        images: number of images in an epoch; JFT-300M has 303 million.
-        padding: whether to count a kernel's products with padding. Table 6 leaves them out.
+        images: number of images in an epoch, of 224 pixels; JFT-300M has 303 million.
 
     >>> round(pretraining_exaflops(keras_vit.models.variant("ViT-L/16").config, epochs=14))
     1567
     """
-    return FORWARD_AND_BACKWARD * counted.count_flops(config, image_size, padding) * images * epochs / 1e18
+    # Table 6 leaves out a kernel's products with padding.
+    return FORWARD_AND_BACKWARD * counted.count_flops(config, (224, 224), padding=False) * images * epochs / 1e18
 
 
 def core_days(exaflops: float, teraflops_per_core: float) -> float:

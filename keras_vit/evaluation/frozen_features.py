@@ -10,7 +10,6 @@ import numpy as np
 from keras_vit.errors import ConfigError
 from keras_vit.evaluation.evaluating import require_described
 from keras_vit.evaluation.predictions import predict_batches
-from keras_vit.models.config import Vector
 from keras_vit.models.vectors import vector_reader
 
 if TYPE_CHECKING:
@@ -46,11 +45,7 @@ def require_one_width(train_features, test_features):
 
 
 def extract_features(
-    model: Any,
-    examples: "Examples",
-    batch_size: int = 64,
-    tell: Callable[[int], None] | None = None,
-    vector: Vector = "features",
+    model: Any, examples: "Examples", batch_size: int = 64, tell: Callable[[int], None] | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """The features that the head reads, of every example once: float32 (n, d), and labels int (n,).
 
@@ -62,7 +57,6 @@ def extract_features(
         examples: from `keras_vit.data.load`, with one class each.
         batch_size: affects only the time.
         tell: called after every batch with the number of examples so far.
-        vector: name, as for `keras_vit.embed`, of another vector than the features.
 
     >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None)
     >>> extract_features(model, keras_vit.data.load("digits", "test"))[0].shape
@@ -72,7 +66,7 @@ def extract_features(
     require_described(model)
     if examples.masked:
         raise ConfigError(f"Features are judged by one class per example, but {examples.name} has one for each pixel.")
-    reader = vector_reader(model, vector)
+    reader = vector_reader(model, "features")
     batches = examples.evaluation(
         batch_size, dataclasses.replace(model.preprocessing, crop=1 / BEFORE_CROP, crop_mode="squash")
     )
@@ -177,7 +171,6 @@ def evaluate_few_shot(
     shots: Sequence[int] = SHOTS,
     seeds: Sequence[int] = SEEDS,
     batch_size: int = 64,
-    tell: Callable[[int], None] | None = None,
 ) -> dict[int, list[float]]:
     """Test accuracies in [0, 1] by least squares on frozen features: {shots: [one for each seed]}.
 
@@ -185,7 +178,7 @@ def evaluate_few_shot(
         train, test: splits of a dataset, from `keras_vit.data.load`.
         shots: examples of each class.
         seeds: each chooses different examples; the authors use three.
-        batch_size, tell: as for `extract_features`, for `train` and then for `test`.
+        batch_size: affects only the time.
 
     Raises:
         ConfigError: as for `few_shot`, such as for a class with too few examples.
@@ -195,7 +188,7 @@ def evaluate_few_shot(
     >>> len(evaluate_few_shot(model, train, test, shots=[5])[5])
     3
     """
-    train_set, test_set = (extract_features(model, split, batch_size, tell) for split in (train, test))
+    train_set, test_set = (extract_features(model, split, batch_size) for split in (train, test))
     return {count: [few_shot(*train_set, *test_set, shots=count, seed=seed) for seed in seeds] for count in shots}
 
 
@@ -209,7 +202,6 @@ class FewShot(keras.callbacks.Callback):
         shots: examples of each class.
         seeds: seeds of the choices to average over.
         every: epochs between two evaluations; the last epoch is always evaluated.
-        batch_size: batch size of the evaluation.
 
     >>> callback = FewShot(keras_vit.data.load("digits"), keras_vit.data.load("digits", "test"), shots=[5, 10])
     """
@@ -221,15 +213,13 @@ class FewShot(keras.callbacks.Callback):
         shots: Sequence[int] = (5,),
         seeds: Sequence[int] = SEEDS,
         every: int = 1,
-        batch_size: int = 64,
     ):
         super().__init__()
         self.train, self.test, self.shots, self.seeds, self.every = train, test, shots, seeds, every
-        self.batch_size = batch_size
 
     def on_epoch_end(self, epoch, logs=None):
         last = epoch + 1 == self.params.get("epochs")
         if logs is None or ((epoch + 1) % self.every and not last):
             return
-        found = evaluate_few_shot(self.model, self.train, self.test, self.shots, self.seeds, self.batch_size)
+        found = evaluate_few_shot(self.model, self.train, self.test, self.shots, self.seeds)
         logs.update({f"few_shot_{count}": float(np.mean(accuracies)) for count, accuracies in found.items()})

@@ -11,6 +11,7 @@ from keras_vit.evaluation.scores import Share
 from keras_vit.models.vectors import unit_vectors
 
 NEIGHBOURS = 20
+HELD_OUT = 0.2  # of each class, to choose the penalty of a regression by
 SIMILARITIES = 1 << 25  # in memory at a time
 STRENGTHS = (-6, -4, -2, 0, 2, 4, 6)  # decimal exponents of C at the begin of the search
 FINEST = 1 / 8  # of a decade: the last step of the search (CLIP, arXiv 2103.00020, appendix A.3)
@@ -68,12 +69,12 @@ def nearest_neighbours(
     return votes.argmax(1)
 
 
-def hold_out(labels, share, seed):
-    """A mask (n,) of examples to choose by: that share of each class, at least one, but never all."""
+def hold_out(labels, seed):
+    """A mask (n,) of examples to choose by: a fifth of each class, at least one, but never all."""
     rng, held = np.random.default_rng(seed), np.zeros(len(labels), bool)
     for label in np.unique(labels):
         of_class = rng.permutation(np.flatnonzero(labels == label))
-        count = max(1, round(share * len(of_class)))
+        count = max(1, round(HELD_OUT * len(of_class)))
         held[of_class[: min(count, len(of_class) - 1)]] = True
     return held
 
@@ -91,20 +92,18 @@ def fit_regression(features, labels, strength):
         return LogisticRegression(C=strength, max_iter=MOST_STEPS).fit(features, labels)
 
 
-def choose_strength(
-    train_features: np.ndarray, train_labels: np.ndarray, held_out: float = 0.2, seed: int = 0
-) -> float:
+def choose_strength(train_features: np.ndarray, train_labels: np.ndarray, seed: int = 0) -> float:
     """Chooses the inverse penalty C of `linear_probe`: the one with the best accuracy on the held-out part.
 
     The search is that of CLIP's authors: 10^-6, 10^-4, ..., 10^6, then both sides of the best one at half the distance,
     and so on down to an eighth of a decade. Among equally good ones the smallest is chosen.
     """
     train, labels = require_features("train", train_features, train_labels)
-    held = hold_out(labels, held_out, seed)
-    if not 0 < held_out < 1 or not held.any() or len(np.unique(labels[~held])) < 2:
+    held = hold_out(labels, seed)
+    if not held.any() or len(np.unique(labels[~held])) < 2:
         raise ConfigError(
-            f"The penalty is chosen by a part of the training examples, held_out={held_out}: expected a share between "
-            "0 and 1, at least two classes, and a class with two examples."
+            "The penalty is chosen by a fifth of the training examples of each class. Expected at least two classes, "
+            "and a class with two examples."
         )
 
     def judge(exponent):
@@ -123,22 +122,17 @@ def find_best(right):
 
 
 def linear_probe(
-    train_features: np.ndarray,
-    train_labels: np.ndarray,
-    test_features: np.ndarray,
-    held_out: float = 0.2,
-    seed: int = 0,
+    train_features: np.ndarray, train_labels: np.ndarray, test_features: np.ndarray, seed: int = 0
 ) -> np.ndarray:
     """Predicts the class of each test example by logistic regression on unscaled features: int (m,).
 
-    It is scikit-learn's, of at most 1,000 steps of L-BFGS. `choose_strength` chooses its penalty by a held-out part of
+    It is scikit-learn's, of at most 1,000 steps of L-BFGS. `choose_strength` chooses its penalty by a fifth of
     each class; then it is fitted to all training examples.
 
     Args:
         train_features, train_labels: (n, d), and class numbers from 0, (n,), as `extract_features` gives them.
         test_features: (m, d).
-        held_out: the share of each class to choose the penalty by, in (0, 1).
-        seed: seed of the choice of these examples.
+        seed: seed of the choice of the examples that are held out.
 
     Raises:
         ConfigError: for shapes that do not fit, fewer than two classes, or no class with two examples.
@@ -147,7 +141,7 @@ def linear_probe(
     [0, 2]
     """
     train, labels, test = require_matching(train_features, train_labels, test_features)
-    return fit_regression(train, labels, choose_strength(train, labels, held_out, seed)).predict(test)
+    return fit_regression(train, labels, choose_strength(train, labels, seed)).predict(test)
 
 
 def probe(

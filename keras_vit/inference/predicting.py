@@ -155,10 +155,13 @@ def predict_batches(model, images, top, batch_size, skip):
         yield from as_predictions(model, batch, np.asarray(logits), top)
 
 
-def ask(model, run, images, batch_size, skip):
-    """Yields (list of images, result of `run` for their inputs) for batches of the readable images."""
+def ask(model, run, images, batch_size, skip, with_pixels=False):
+    """Yields (list of images, result of `run` for their inputs) for batches of the readable images.
+
+    `with_pixels`: whether to yield pairs (image, its pixels) in place of images.
+    """
     batch = []
-    for image, model_input in prepare_ahead(model, images, 2 * batch_size):
+    for image, model_input in prepare_ahead(model, images, 2 * batch_size, with_pixels):
         if isinstance(model_input, ImageError):
             if skip is None:
                 raise model_input
@@ -177,13 +180,13 @@ def run_batch(run, batch):
     return images, run(np.stack(inputs))
 
 
-def prepare_ahead(model, images, count):
+def prepare_ahead(model, images, count, with_pixels):
     """Yields each image with its input, or with its error; several threads read at most `count` images ahead."""
 
     def prepare(image):
         try:
             pixels = read_from_anywhere(image, model.config.num_channels)
-            return image, np.asarray(model.preprocessing(pixels[None]))[0]
+            return (image, pixels) if with_pixels else image, np.asarray(model.preprocessing(pixels[None]))[0]
         except ImageError as error:
             return image, error
 

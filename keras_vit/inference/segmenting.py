@@ -1,6 +1,5 @@
 """`segment`, for the class of every pixel of one image or several; `segment_each`, for more than memory holds."""
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +8,8 @@ import numpy as np
 from keras_vit.errors import ConfigError, ImageError
 from keras_vit.images.pixels import crop_offset
 from keras_vit.inference.classifiers import open_classifier
-from keras_vit.inference.listing import list_images, means_several, read_from_anywhere
+from keras_vit.inference.listing import list_images, means_several
+from keras_vit.inference.predicting import ask
 
 if TYPE_CHECKING:
     from keras_vit.images.pixels import Picture
@@ -65,25 +65,12 @@ def segment_each(
             f"{model.name} gives an image one class, not each pixel. Fine-tune a model on masks: keras-vit finetune "
             "--task segmentation --data masks:FOLDER."
         )
-    return segment_batches(model, read_each(images, model.config.num_channels, skip), batch_size)
+    return segment_batches(model, images, batch_size, skip)
 
 
-def read_each(images, channels, skip):
-    """Yields (image, its pixels) for the readable images."""
-    for image in images:
-        try:
-            yield image, read_from_anywhere(image, channels)
-        except ImageError as error:
-            if skip is None:
-                raise
-            skip(image, error)
-
-
-def segment_batches(model, pictures, batch_size):
-    while batch := list(itertools.islice(pictures, batch_size)):
-        inputs = np.concatenate([np.asarray(model.preprocessing(pixels[None])) for _, pixels in batch])
-        logits = np.asarray(model.predict_on_batch(inputs))
-        for (image, pixels), classes in zip(batch, logits.argmax(-1), strict=True):
+def segment_batches(model, images, batch_size, skip):
+    for batch, logits in ask(model, model.predict_on_batch, images, batch_size, skip, with_pixels=True):
+        for (image, pixels), classes in zip(batch, np.asarray(logits).argmax(-1), strict=True):
             yield image, pixels, spread(classes, pixels.shape[:2], model.preprocessing)
 
 

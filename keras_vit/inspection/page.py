@@ -17,6 +17,7 @@ from keras_vit.pages import draw_thumbnail, embed_image, fill_page, lay_out_card
 
 SHOWN = 12  # images that are drawn; attention distance is averaged over all
 BATCH = 8  # images whose attention weights are in memory at a time
+TOP = 3  # most probable classes listed for an image
 PIXELS = 192  # least height and width of a map drawn over an image
 
 
@@ -39,12 +40,12 @@ def enlarge_pixels(image):
     return image.repeat(times, axis=0).repeat(times, axis=1)
 
 
-def list_predictions(model, inputs, images, names, top):
+def list_predictions(model, inputs, images, names):
     """The first images with their most probable classes."""
     probabilities = to_probabilities(model.predict(inputs, verbose=0).astype("float32"), model)
     labels = model.labels or [f"class {i}" for i in range(probabilities.shape[-1])]
     cards = [
-        draw_card(image, name) + list_answers((str(labels[i]), p[i]) for i in np.argsort(-p)[:top])
+        draw_card(image, name) + list_answers((str(labels[i]), p[i]) for i in np.argsort(-p)[:TOP])
         for image, name, p in zip(images, names, probabilities, strict=False)
     ]
     return lay_out_cards(cards)
@@ -73,7 +74,7 @@ def describe_count(count, of=None):
     return some if of in (None, count) else f"{count} of {of} images"
 
 
-def draw(model, inputs, images, names, top):
+def draw(model, inputs, images, names):
     """(heading, sentence, HTML) of everything that can be drawn for the model, beginning with maps over images."""
     classifies, first, names = bool(model.config.num_classes), inputs[:SHOWN], names[:SHOWN]
     shown = [enlarge_pixels(image) for image in to_pixels(first, model)]
@@ -84,8 +85,8 @@ def draw(model, inputs, images, names, top):
         )
 
     if classifies:
-        sentence = f"The {top} most probable classes of {describe_count(len(first), len(inputs))}, as the bars show."
-        yield "Predictions", sentence, list_predictions(model, first, images, names, top)
+        sentence = f"The {TOP} most probable classes of {describe_count(len(first), len(inputs))}, as the bars show."
+        yield "Predictions", sentence, list_predictions(model, first, images, names)
     attends = hasattr(model, "attention")
     if attends:
         distance, maps = attend(model, inputs)
@@ -120,7 +121,6 @@ def report(
     images: Sequence[np.ndarray],
     path: str | os.PathLike,
     names: Sequence[str] = (),
-    top: int = 3,
     title: str | None = None,
 ) -> None:
     """Writes one self-contained HTML page: filters, position embeddings, attention, features or class activation.
@@ -132,7 +132,6 @@ def report(
         images: uint8 (h, w, channels), of any sizes; the paper averages attention distances over 128.
         path: file of the page, such as "report/index.html".
         names: names of the images on the page.
-        top: number of most probable classes to list for each image.
         title: title of the page; None for the model's name and the number of images.
 
     Raises:
@@ -152,7 +151,7 @@ def report(
     names = list(names) or [f"image {i + 1}" for i in range(len(images))]
     sections = [
         f"<section><h2>{heading}</h2><p>{sentence}</p>{body}</section>"
-        for heading, sentence, body in draw(model, inputs, images, names, top)
+        for heading, sentence, body in draw(model, inputs, images, names)
     ]
     page = fill_page(title or f"{model.name}: {describe_count(len(images))}", "\n".join(sections))
     with write_whole(path) as unfinished:

@@ -10,6 +10,7 @@ from keras_vit.errors import shorten
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+COLUMNS = 7  # of filters
 LONGEST_NAME = 20  # characters of an image's name
 MOST_TILES = 8  # rows and columns of the position embeddings to draw, evenly spaced
 
@@ -35,19 +36,6 @@ def show(axis, image):
     axis.imshow(np.clip(image, 0, 1), cmap="gray", vmin=0, vmax=1)
 
 
-def plot_pairs(title, above, below, names=()):
-    """Draws images (n, h, w, c) in [0, 1] above others."""
-    _, height, width, _ = above.shape
-    figure, axes = empty_figure(2, len(above), (1.8 * len(above) + 0.2, 2 * 1.8 * height / width + 0.9))
-    figure.suptitle(title)
-    for i, pair in enumerate(zip(above, below, strict=True)):
-        for axis, image in zip(axes[:, i], pair, strict=True):
-            show(axis, image)
-        if i < len(names):
-            axes[0, i].set_title(shorten(names[i], LONGEST_NAME), fontsize=8, parse_math=False)
-    return figure
-
-
 def enlarge(values, size):
     """Enlarges a map (rows, columns) bilinearly to the size (height, width) of its image."""
     from keras import ops
@@ -60,10 +48,10 @@ def spread(count):
     return np.unique(np.linspace(0, count - 1, min(count, MOST_TILES)).round().astype(int))
 
 
-def plot_filters(filters: np.ndarray, columns: int = 7) -> "Figure":
+def plot_filters(filters: np.ndarray) -> "Figure":
     """Figure 7, left: filters (count, height, width, channels), each scaled to the full range of colours."""
-    rows = -(-len(filters) // columns)
-    figure, axes = empty_figure(rows, columns, (columns, rows + 0.4))
+    rows = -(-len(filters) // COLUMNS)
+    figure, axes = empty_figure(rows, COLUMNS, (COLUMNS, rows + 0.4))
     figure.suptitle("Filters: principal components")
     for axis, component in zip(axes.flat, filters, strict=False):
         reach = np.abs(component).max() or 1.0
@@ -124,9 +112,12 @@ def darken(image, values):
 
 def plot_maps(images: np.ndarray, maps: np.ndarray, title: str, names: Sequence[str] = ()) -> "Figure":
     """Figure 6: images (n, h, w, c) in [0, 1] above copies darkened where their maps (n, rows, columns) are low."""
-    return plot_pairs(title, images, [darken(*pair) for pair in zip(images, maps, strict=True)], names)
-
-
-def plot_colours(images: np.ndarray, colours: np.ndarray, title: str) -> "Figure":
-    """Images (n, h, w, c) in [0, 1] above the colours of their patches (n, rows, columns, 3)."""
-    return plot_pairs(title, images, colours)
+    _, height, width, _ = images.shape
+    figure, axes = empty_figure(2, len(images), (1.8 * len(images) + 0.2, 2 * 1.8 * height / width + 0.9))
+    figure.suptitle(title)
+    for (above, below), image, values in zip(axes.T, images, maps, strict=True):
+        show(above, image)
+        show(below, darken(image, values))
+    for axis, name in zip(axes[0], names, strict=False):
+        axis.set_title(shorten(name, LONGEST_NAME), fontsize=8, parse_math=False)
+    return figure

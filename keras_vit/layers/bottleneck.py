@@ -137,9 +137,11 @@ class PostActivationBottleneck(Bottleneck):
         self.conv2, self.norm2 = self.conv(self.filters, 3, self.strides, "conv2"), self.norm("norm2")
         return self.conv2, self.norm2
 
+    def compute_middle(self, y):
+        return self.norm2(self.conv2(y), relu=True)
+
     @fast.rematerialized
     def call(self, x, training=None):
         shortcut = x if self.shortcut is None else self.shortcut_norm(self.shortcut(x))
-        y = self.norm1(self.conv1(x), relu=True)
-        y = self.norm2(self.conv2(y), relu=True)
+        y = self.compute_middle(self.norm1(self.conv1(x), relu=True))
         return ops.relu(shortcut + self.norm3(self.conv3(y)))

@@ -73,11 +73,7 @@ class PositionEmbedding(ConfiguredLayer):
     """
 
     def __init__(
-        self,
-        grid: tuple[int, int] | None = None,
-        prefix_tokens: int = 0,
-        interpolation: str = "linear",
-        **kwargs: Any,
+        self, grid: tuple[int, int] | None = None, prefix_tokens: int = 0, interpolation: str = "linear", **kwargs: Any
     ):
         super().__init__(**kwargs)
         self.grid = None if grid is None else tuple(grid)

@@ -103,7 +103,7 @@ def test_the_demo_as_a_whole(tmp_path):
     out = tmp_path / "demo"
     done = run_demo_in_process(out)
     assert done.returncode == 0, done.stderr
-    summary = done.stdout[done.stdout.index("Judged by 360 digits") :]
+    summary = done.stdout[done.stdout.index("Tested on 360 other digits") :]
     shares = {
         line[0]: [float(figure) for figure in re.findall(r"([\d.]+)%", line[1])]
         for line in re.findall(r"^(fine-tuned|from random weights|fine-tuned, \w+ int8) +(.+)$", summary, re.MULTILINE)

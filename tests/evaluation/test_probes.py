@@ -43,7 +43,7 @@ def test_neighbours_vote_as_scikit_learns_and_as_dinos(seed, monkeypatch):
 def test_a_probe_is_scikit_learns_regression_with_the_best_penalty_of_the_part_held_out():
     (train, labels), (test, truth) = (clusters(seed, 100, width=4, classes=3) for seed in (0, 10))
     chosen = probes.choose_strength(train, labels, seed=3)
-    held = probes.hold_out(labels, 0.2, 3)
+    held = probes.hold_out(labels, 3)
     assert {round(0.2 * n) for n in np.bincount(labels)} == set(np.bincount(labels[held]))
 
     def score(exponent):
@@ -79,7 +79,6 @@ BAD = {
     "a vector": (lambda: evaluation.linear_probe(X, Y, X[0]), "one width. Received: 12 and no axis"),
     "labels": (lambda: evaluation.linear_probe(X, Y * 1.0, X), "class numbers from 0. Received: float64"),
     "one class": (lambda: evaluation.linear_probe(X, 0 * Y, X), "at least two classes"),
-    "held out": (lambda: evaluation.linear_probe(X, Y, X, held_out=1), "a share between 0 and 1"),
     "one of each": (lambda: evaluation.linear_probe(X, np.arange(30), X), "a class with two examples"),
 }
 

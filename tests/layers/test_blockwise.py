@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from keras_vit import layers, models
-from keras_vit.layers.fast import blockwise
+from keras_vit.layers.fast import memory
 from keras_vit.models.axial import AxialSelfAttention
 
 RNG = np.random.default_rng(0)
@@ -15,8 +15,8 @@ RNG = np.random.default_rng(0)
 def make_large(monkeypatch, block=99):
     """Takes the smallest A for too large, and lets a block have `block` elements of it."""
     monkeypatch.setattr(layers.MultiHeadSelfAttention, "largest_whole", 0)
-    monkeypatch.setattr(blockwise, "BLOCK", block)
-    monkeypatch.setattr(blockwise, "ROWS", 2)
+    monkeypatch.setattr(memory, "BLOCK", block)
+    monkeypatch.setattr(memory, "ROWS", 2)
 
 
 def attention(l=17, **arguments):
@@ -95,7 +95,7 @@ def test_dropout_drops_the_same_in_the_gradient_and_for_the_same_seed(monkeypatc
 
 
 def test_blocks_drop_different_weights_at_the_rate():
-    drop = blockwise.draw_blocks(layers.Dropout(0.25, seed=1), training=True)
+    drop = memory.draw_blocks(layers.Dropout(0.25, seed=1), training=True)
     ones = keras.ops.ones((2, 3, 10, 200))
     masks = np.stack([keras.ops.convert_to_numpy(drop(ones, i)) for i in range(6)])
     assert set(np.unique(masks)) == {0, np.float32(4 / 3)}
@@ -110,7 +110,7 @@ def test_weights_that_are_asked_for_exports_and_axial_attention_stay_whole(monke
     axial = AxialSelfAttention("row", (4, 4), num_heads=3)
     axial(x)
     make_large(monkeypatch)
-    monkeypatch.setattr(blockwise.BlockwiseAttention, "attend", None)
+    monkeypatch.setattr(memory.BlockwiseAttention, "attend", None)
     for again in (layer(x, return_weights=True)[0], layer.export_call(x)):
         np.testing.assert_allclose(again, y, rtol=1e-9)
     axial(x)
@@ -122,8 +122,8 @@ def test_no_model_of_the_paper_is_in_blocks():
     for name, size in [("ViT-H/14", 518), ("ViT-L/16", 512), ("ViT-B/16", 512)]:
         config = models.variant(name).config
         l = (size // config.patch_size[0]) ** 2 + 1
-        assert not blockwise.is_too_large(layers.MultiHeadSelfAttention(config.num_heads), l)
-    assert blockwise.is_too_large(layers.MultiHeadSelfAttention(6), 64**2 + 1)  # S/16 at 1,024 pixels
+        assert not memory.is_too_large(layers.MultiHeadSelfAttention(config.num_heads), l)
+    assert memory.is_too_large(layers.MultiHeadSelfAttention(6), 64**2 + 1)  # S/16 at 1,024 pixels
 
 
 @pytest.mark.slow

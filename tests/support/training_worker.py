@@ -16,7 +16,7 @@ from keras_vit import data as digits
 from keras_vit import models, training
 from keras_vit.distribution import DistributedModel
 from keras_vit.layers.elementary import Dropout
-from keras_vit.layers.fast import blockwise
+from keras_vit.layers.fast import memory
 
 EXAMPLES, BATCH, CLASSES, STEPS = 62, 12, 4, 20
 POSITIONS = {
@@ -81,8 +81,8 @@ def in_blocks():
     """A model of relative positions whose attention is computed in blocks of two queries."""
     model = small("relative")
     attention = model.get_layer("encoderblock_0").attention
-    attention.largest_whole, blockwise.BLOCK, blockwise.ROWS = 0, 1, 2
-    assert blockwise.is_too_large(attention, 5)
+    attention.largest_whole, memory.BLOCK, memory.ROWS = 0, 1, 2
+    assert memory.is_too_large(attention, 5)
     return model
 
 

@@ -38,7 +38,7 @@ def require_folder(folder):
 
 
 def split_folders(root):
-    """{split: its folder, or None}; without a folder train, all of `root` is "train".
+    """{split: its folder} of those that there are; without a folder train, all of `root` is "train".
 
     A folder train without folders is a class (of railway trains).
     """
@@ -52,12 +52,12 @@ def split_folders(root):
                 f"{root} has {quote_some(path.name for path in inside)}, and no folder train that has one folder of "
                 f"images per class, such as {root}/train/cat."
             )
-        return {"train": root, "validation": None, "test": None}
+        return {"train": root}
     for split, paths in found.items():
         if len(paths) > 1:
             names = quote_some(path.name for path in paths)
             raise DataError(f"Each of {names} in {root} may be the split {split!r}. Rename all but one.")
-    return {split: paths[0] if paths else None for split, paths in found.items()}
+    return {split: paths[0] for split, paths in found.items() if paths}
 
 
 def list_class_names(folder):
@@ -96,14 +96,13 @@ def scan(folder, split):
     """
     names = parse_splits(split, "A folder")
     places = split_folders(require_folder(folder))
-    stated = [name for name, place in places.items() if place]
     classes = list_class_names(places["train"])
 
     def find(name):
         # Whoever loads validation alone does not hear again what loading train has said of the same folder.
         return find_images(places[name], classes, warn=name != "train" or "train" in names)
 
-    entries = choose_examples(folder, names, stated, find, places["train"], "no folder test. Add one, or use")
+    entries = choose_examples(folder, names, places, find, places["train"], "no folder test. Add one, or use")
     if "train" in names:
         require_all_classes(places["train"], classes, {classes[label] for _, label in entries})
     entries = sorted(entries, key=lambda entry: (entry[1], entry[0].replace(os.sep, "\0")))  # the order of parts
@@ -118,15 +117,17 @@ def open_split(path, split):
     return Files(paths, labels), classes
 
 
-def require_classes(folder):
-    """Refuses a missing folder, or one without two class folders; the images are not listed."""
-    list_class_names(split_folders(require_folder(folder))["train"])
+def list_splits(folder):
+    """The splits that have folders; refuses a missing folder, or one without two class folders."""
+    places = split_folders(require_folder(folder))
+    list_class_names(places["train"])
+    return places
 
 
 def would_read(folder, path):
     """Whether images at `path`, which need not exist, would be among those of a dataset's folder."""
     path = Path(path).resolve()
-    for place in filter(None, split_folders(require_folder(folder)).values()):
+    for place in split_folders(require_folder(folder)).values():
         if path.is_relative_to(place.resolve()):
             return not any(map(is_hidden, path.relative_to(place.resolve()).parts))
     return False

@@ -32,16 +32,18 @@ def require_parts(folder):
 
 
 def find_places(folder):
-    """{split: its folder, or None}."""
+    """{split: its folder} of those that there are."""
     root = Path(os.path.expanduser(folder))
     if not root.is_dir():
         raise DataError(f"There is no folder {root}. {EXPECTED}.")
     return split_folders(root)
 
 
-def require_masks(folder):
-    """Refuses a folder without images/ and masks/; no file is read."""
-    require_parts(find_places(folder)["train"])
+def list_splits(folder):
+    """The splits that have folders; refuses a folder without images/ and masks/. No file is read."""
+    places = find_places(folder)
+    require_parts(places["train"])
+    return places
 
 
 def list_stems(folder, suffixes):
@@ -129,9 +131,7 @@ def open_split(folder, split):
     from keras_vit.data.reading.sources import MaskedFiles
 
     names, places = parse_splits(split, "A folder of masks"), find_places(folder)
-    stated = {
-        name: {(image, 0, mask) for image, mask in list_pairs(place).items()} for name, place in places.items() if place
-    }
+    stated = {name: {(image, 0, mask) for image, mask in list_pairs(place).items()} for name, place in places.items()}
     every = sorted((image, mask) for pairs in stated.values() for image, _, mask in pairs)
     if not every:
         raise DataError(f"{places['train'] / 'images'} has no images ({', '.join(SUFFIXES)}). {EXPECTED}.")
@@ -146,5 +146,5 @@ def open_split(folder, split):
 
 def would_read(folder, path):
     """Whether images put into the folder `path`, which need not exist, would be among those of a dataset's folder."""
-    parts = [part for place in filter(None, find_places(folder).values()) for part in require_parts(place)]
+    parts = [part for place in find_places(folder).values() for part in require_parts(place)]
     return Path(path).resolve() in [part.resolve() for part in parts]

@@ -6,11 +6,12 @@ the command line read the row.
 
 import os
 import pkgutil
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from keras_vit.data.datasets.catalogue import CATALOGUE
-from keras_vit.data.errors import DataError
+from keras_vit.data.errors import SPLITS, DataError
 from keras_vit.errors import describe_unknown
 
 if TYPE_CHECKING:
@@ -34,8 +35,8 @@ class Scheme:
         augmentation: name of the training augmentation that suits the images.
         evaluation_crop: the share of an image's middle to evaluate on, its aspect ratio kept, whatever the model's own
             preprocessing; None for that.
-        check: "module:function". The function takes the text after the colon, and raises DataError if no split of it
-            can be opened; it imports no TensorFlow and lists no images. None if nothing is known so early.
+        splits: "module:function". The function takes the text after the colon, returns the splits that it states, and
+            raises DataError if none can be opened; it imports no TensorFlow, lists no images. None if all are stated.
         would_read: "module:function". The function takes the text after the colon and a path, and returns whether files
             that are put there become examples. None if they never do: a run may then be written anywhere.
     """
@@ -48,7 +49,7 @@ class Scheme:
     augmentation: str = "inception"
     evaluation_crop: float | None = None
     would_read: str | None = None
-    check: str | None = None
+    splits: str | None = None
 
     @property
     def written(self) -> str:
@@ -69,14 +70,14 @@ SCHEMES = {
             holds="a folder that has one folder of images per class",
             opens=f"{PACKAGE}.folder:open_split",
             would_read=f"{PACKAGE}.folder:would_read",
-            check=f"{PACKAGE}.folder:require_classes",
+            splits=f"{PACKAGE}.folder:list_splits",
         ),
         Scheme(
             name="csv",
             argument="FILE",
             holds="a CSV file with the columns path and label, several labels of an image joined by |",
             opens=f"{PACKAGE}.csv_file:open_split",
-            check=f"{PACKAGE}.csv_file:list_splits",
+            splits=f"{PACKAGE}.csv_file:list_splits",
         ),
         Scheme(
             name="masks",
@@ -84,7 +85,7 @@ SCHEMES = {
             holds="a folder with images/ and masks/, PNG of class numbers, for segmentation",
             opens=f"{PACKAGE}.masks:open_split",
             would_read=f"{PACKAGE}.masks:would_read",
-            check=f"{PACKAGE}.masks:require_masks",
+            splits=f"{PACKAGE}.masks:list_splits",
         ),
         Scheme(
             name="tfds",
@@ -166,11 +167,10 @@ def find_scheme(name: str) -> tuple[Scheme, str]:
     return scheme, argument or scheme.name
 
 
-def require_dataset(name: str) -> None:
-    """Refuses an unknown dataset, and a folder or file without one, before TensorFlow is imported."""
+def require_dataset(name: str) -> Collection[str]:
+    """The splits that a dataset states; refuses, before TensorFlow is imported, a name, folder or file without one."""
     scheme, argument = find_scheme(name)
-    if scheme.check:
-        pkgutil.resolve_name(scheme.check)(argument)
+    return pkgutil.resolve_name(scheme.splits)(argument) if scheme.splits else SPLITS
 
 
 def would_read(name: str, path: str | os.PathLike) -> bool:

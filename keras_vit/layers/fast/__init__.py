@@ -7,9 +7,8 @@
 another backend, outside training, for a small input.
 """
 
-from keras_vit.layers.fast.blockwise import attention_in_blocks
 from keras_vit.layers.fast.gradients import gelu, group_norm, layer_norm, standardized_convolution
-from keras_vit.layers.fast.remat import rematerialized, rematerialized_block
+from keras_vit.layers.fast.memory import attention_in_blocks, rematerialized, rematerialized_block
 
 __all__ = [
     "attention_in_blocks",

@@ -5,7 +5,6 @@ from typing import Any, Literal
 import keras
 from keras import ops
 
-from keras_vit.layers import fast
 from keras_vit.layers.base import ConfiguredLayer
 from keras_vit.layers.bottleneck import PostActivationBottleneck
 from keras_vit.layers.convolution import GroupNormalization
@@ -127,8 +126,8 @@ class AxialBottleneck(PostActivationBottleneck):
         filters: channels of the attention.
         strides: 1 or 2; h and w must be multiples of it.
         num_heads: attention heads.
-        group_norm_epsilon: of every group norm, also in the attention; 1e-4 in the authors' code in Scenic.
-        kernel_variance_epsilon, kernel_std_epsilon: see `StandardizedConv2D`.
+        **kwargs: the epsilons of `Bottleneck`; group_norm_epsilon is also the attention's. `AxialResNetConfig` has the
+            authors'.
 
     Raises:
         ValueError: when height or width is unknown, or no multiple of strides.
@@ -137,24 +136,8 @@ class AxialBottleneck(PostActivationBottleneck):
     (1, 8, 8, 256)
     """
 
-    def __init__(
-        self,
-        filters: int,
-        strides: int = 1,
-        num_heads: int = 8,
-        group_norm_epsilon: float = 1e-4,
-        kernel_variance_epsilon: float = 0.0,
-        kernel_std_epsilon: float = 1e-5,
-        **kwargs: Any,
-    ):
-        super().__init__(
-            filters,
-            strides,
-            group_norm_epsilon,
-            kernel_variance_epsilon,
-            kernel_std_epsilon=kernel_std_epsilon,
-            **kwargs,
-        )
+    def __init__(self, filters: int, strides: int = 1, num_heads: int = 8, **kwargs: Any):
+        super().__init__(filters, strides, **kwargs)
         self.num_heads = num_heads
 
     def build(self, input_shape):
@@ -175,14 +158,11 @@ class AxialBottleneck(PostActivationBottleneck):
         self.row_attention, self.column_attention = self.attention("row"), self.attention("column")
         return self.row_attention, self.column_attention
 
-    @fast.rematerialized
-    def call(self, x, training=None):
-        shortcut = x if self.shortcut is None else self.shortcut_norm(self.shortcut(x))
-        y = self.norm1(self.conv1(x), relu=True)
+    def compute_middle(self, y):
         y = self.column_attention(self.row_attention(y))
         if self.strides > 1:
             y = ops.average_pool(y, self.strides, strides=self.strides, padding="valid", data_format="channels_last")
-        return ops.relu(shortcut + self.norm3(self.conv3(ops.relu(y))))
+        return ops.relu(y)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
