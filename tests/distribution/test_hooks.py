@@ -61,6 +61,16 @@ def test_fit_calls_the_hooks(monkeypatch):
     assert "_get_current_learning_rate" in called
 
 
+def test_the_optimizers_variables_are_made_before_the_step_is_traced():
+    """Keras' own makes them while it traces the step, which takes more memory."""
+    model = small("vit")
+    model.compile(keras.optimizers.SGD(0.1, momentum=0.9), sparse())
+    built = []
+    model.train_step = lambda data: built.append(model.optimizer.built) or type(model).train_step(model, data)
+    model.fit(data().take(1), verbose=0)
+    assert built and all(built)
+
+
 def test_fit_is_keras_own_to_who_calls_it():
     assert inspect.signature(DistributedModel.fit) == inspect.signature(keras.Model.fit)
     assert DistributedModel.fit.__doc__ == keras.Model.fit.__doc__
