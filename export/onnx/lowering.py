@@ -1,11 +1,222 @@
-"""Lowers a Keras model to an ONNX graph: an emitter writes each traced operation."""
+"""Lowers a Keras model to an ONNX graph: traces its primitive operations in order, and an emitter writes each.
+
+Calling a layer's `call` on symbolic tensors records the operations inside it. So any layer that is written with
+keras.ops can be traced. Only operations on weights alone are computed.
+"""
+
+import contextlib
+import inspect
 
 import keras
 import numpy as np
+from keras import layers, ops
 
-from keras_vit.export.onnx.emit import LAYERS, OPERATIONS
+from keras_vit.export.onnx.emit import LAYERS, OPERATIONS, is_leaf
 from keras_vit.export.onnx.graph import Graph, Value
-from keras_vit.export.onnx.trace import Unsupported, trace
+from keras_vit.export.preparation import pack_inputs
+
+
+class Unsupported(Exception):
+    """A layer cannot be traced, or no emitter can write an operation; the message names it."""
+
+
+# Some layers of Keras have a `call` in code of the backend. It fails on symbolic tensors, so tracing uses these
+# functions in keras.ops instead.
+
+
+def batch_normalization(layer, x):
+    """Normalizes by the moving moments. Keras' own call fails on symbolic tensors if only one of scale and center is
+    set."""
+    mean = np.asarray(layer.moving_mean)
+    gamma = np.asarray(layer.gamma) if layer.scale else np.ones_like(mean)
+    beta = np.asarray(layer.beta) if layer.center else np.zeros_like(mean)
+    variance = np.asarray(layer.moving_variance)
+    return ops.batch_normalization(x, mean, variance, layer.axis, offset=beta, scale=gamma, epsilon=layer.epsilon)
+
+
+def rescaling(layer, x):
+    return ops.add(ops.multiply(ops.cast(x, layer.compute_dtype), np.float32(layer.scale)), np.float32(layer.offset))
+
+
+def normalization(layer, x):
+    """(x - mean) / deviation; Keras keeps the deviation at or above its epsilon."""
+    if layer.invert:
+        raise ValueError("a Normalization layer with invert=True")
+    deviation = np.maximum(np.sqrt(np.asarray(layer.variance)), keras.config.epsilon())
+    return ops.divide(ops.subtract(ops.cast(x, layer.compute_dtype), np.asarray(layer.mean)), deviation)
+
+
+def activation(layer, x):
+    is_hard_silu = layer.activation is keras.activations.hard_silu
+    return ops.hard_silu(x) if is_hard_silu else layer.activation(x)
+
+
+def unchanged(layer, x):
+    return x
+
+
+# Augmentation inside a model changes images only in training. RandomCrop is left out here: it also resizes.
+AUGMENTATIONS = [getattr(layers, name) for name in dir(layers) if name.startswith("Random") and name != "RandomCrop"]
+CALLS = {
+    layers.Activation: activation,
+    layers.BatchNormalization: batch_normalization,
+    layers.Normalization: normalization,
+    layers.Rescaling: rescaling,
+    **dict.fromkeys(AUGMENTATIONS, unchanged),
+}
+
+
+def export_call(layer):
+    """The function to trace for `layer`: its own `export_call`, with fewer operations, or a function above. A subclass
+    of a layer above may compute something else, so its `call` is traced.
+    """
+    if hasattr(layer, "export_call"):
+        return layer.export_call
+    if type(layer) in CALLS:
+        return lambda x, **kwargs: CALLS[type(layer)](layer, x)  # masks and `training` change nothing at inference
+    return layer.call
+
+
+@contextlib.contextmanager
+def unrecorded(model):
+    """A context that removes the nodes which tracing leaves on layers, since they make `layer.output` ambiguous.
+
+    Keras has no public way to list or forget the calls of a layer (`_inbound_nodes`, `_outbound_nodes`), to list the
+    layers inside others (`_flatten_layers`), or the operations between layers of a graph (`_operations`).
+    """
+    operations = {id(x): x for x in [model, *model._flatten_layers()]}
+    for layer in list(operations.values()):
+        operations.update((id(x), x) for x in getattr(layer, "_operations", []))
+    lengths = [(x, len(x._inbound_nodes), len(x._outbound_nodes)) for x in operations.values()]
+    try:
+        yield
+    finally:
+        for operation, inbound, outbound in lengths:
+            del operation._inbound_nodes[inbound:]
+            del operation._outbound_nodes[outbound:]
+
+
+def deferring(method):
+    def infix(self, other):
+        return NotImplemented if isinstance(other, keras.KerasTensor) else method(self, other)
+
+    return infix
+
+
+# Infix operations of keras.Variable; KerasTensor has these with exchanged operands.
+INFIX = ("__add__", "__sub__", "__mul__", "__truediv__", "__matmul__", "__pow__")
+
+
+@contextlib.contextmanager
+def variables_that_defer():
+    """A context that records `variable * x` for symbolic `x` like `x * variable`; Keras would fail to compute it."""
+    own = {name: vars(keras.Variable).get(name) for name in INFIX}
+    for name in INFIX:
+        setattr(keras.Variable, name, deferring(getattr(keras.Variable, name)))
+    try:
+        yield
+    finally:
+        for name, method in own.items():
+            delattr(keras.Variable, name) if method is None else setattr(keras.Variable, name, method)
+
+
+def at_inference(layer, call, kwargs):
+    """Keyword arguments of a call at inference: `training` is False if `call` takes it, absent otherwise.
+
+    A graph of layers would pass it to every layer, but some cannot take it on symbolic tensors. Each layer gets it when
+    it is entered.
+    """
+    kwargs = {name: value for name, value in kwargs.items() if name != "training"}
+    takes_training = "training" in inspect.signature(call).parameters and not hasattr(layer, "operations")
+    return {**kwargs, "training": False} if takes_training else kwargs
+
+
+def node_behind(x):
+    """The node that computes a KerasTensor; None for an input. Only `_keras_history` has it."""
+    history = getattr(x, "_keras_history", None)
+    if history is None or history.operation is None:
+        return None
+    return history.operation._inbound_nodes[history.node_index]
+
+
+def order_nodes(outputs, known):
+    """The nodes between the tensors with ids in `known` and `outputs`, each after those it needs."""
+    nodes, seen = [], set(known)
+    stack = [(x, False) for x in reversed(outputs) if isinstance(x, keras.KerasTensor)]
+    while stack:
+        x, ready = stack.pop()
+        if ready:
+            nodes.append(node_behind(x))
+        elif id(x) not in seen and node_behind(x) is not None:
+            node = node_behind(x)
+            seen.update(id(y) for y in node.outputs)
+            stack.append((x, True))
+            stack.extend((y, False) for y in reversed(node.input_tensors))
+    return nodes
+
+
+class Tracer:
+    """Passes each primitive to `record`, a function of (operation, args, kwargs, outputs, path of its layer).
+
+    `inside` maps the id of a layer's output to the tensor computed inside. `keep_alive` holds every tensor, so that no
+    id is used again.
+    """
+
+    def __init__(self, record):
+        self.record = record
+        self.inside = {}
+        self.keep_alive = []
+
+    def enter(self, layer, call, args, kwargs, known, path):
+        """Records one call of `layer` by `call`; returns its outputs as a flat list."""
+        try:
+            outputs = keras.tree.flatten(call(*args, **at_inference(layer, call, kwargs)))
+        # Code without keras.ops may raise anything for a symbolic tensor.
+        except Exception as error:
+            raise Unsupported(f"layer {path.strip('/') or layer.name} does more than keras.ops can trace") from error
+        for node in order_nodes(outputs, known):
+            self.visit(node, path)
+        return [self.inner(x) for x in outputs]
+
+    def visit(self, node, path):
+        operation, called = node.operation, node.arguments
+        args, kwargs = keras.tree.map_structure(self.inner, (called.args, called.kwargs))
+        known = {id(self.inner(x)) for x in node.input_tensors}
+        self.keep_alive += node.outputs
+        node.arguments = None  # the node is kept, but not the values computed from weights
+        inside = f"{path}/{operation.name}" if isinstance(operation, keras.Layer) else path
+        if not isinstance(operation, keras.Layer) or is_leaf(operation):
+            self.record(operation, args, kwargs, tuple(node.outputs), inside)
+            return
+        results = self.enter(operation, export_call(operation), args, kwargs, known, inside)
+        self.inside.update((id(x), y) for x, y in zip(node.outputs, results, strict=True) if x is not y)
+        self.keep_alive += results
+
+    def inner(self, x):
+        """The tensor inside the layer that returns `x`, with every length known.
+
+        Other tensors become arrays, since TensorFlow returns no memory to the system.
+        """
+        x = self.inside.get(id(x), x)
+        if isinstance(x, keras.KerasTensor | keras.Variable) or not ops.is_tensor(x):
+            return x
+        return ops.convert_to_numpy(x)
+
+
+def trace(model, inputs, record, method=None):
+    """Traces `model` from `inputs`, a list of KerasTensors; layers with `is_leaf(layer)` stay whole.
+
+    Args:
+        record: called with each primitive, see `Tracer`.
+        method: a method of the model to trace instead of `call`.
+
+    Returns:
+        The outputs.
+    """
+    with unrecorded(model), variables_that_defer():
+        call = method or export_call(model)
+        known = {id(x) for x in inputs}
+        return Tracer(record).enter(model, call, (pack_inputs(model, inputs),), {}, known, path="")
 
 
 def name_outputs(graph, inputs, outputs):

@@ -16,7 +16,7 @@ from keras_vit.export.conversion import write_proved
 from keras_vit.export.description import describe_preprocessing
 from keras_vit.export.formats import format_named
 from keras_vit.export.onnx import INLINE_LIMIT
-from keras_vit.export.onnx.trace import unrecorded
+from keras_vit.export.onnx.lowering import unrecorded
 from keras_vit.export.preparation import prepare
 from keras_vit.export.proof.comparison import QUANTIZED_PROBES
 from keras_vit.export.web import LAYOUT_FILES

@@ -80,12 +80,6 @@ def lock_file(path):
         return lock.acquire()
 
 
-def write_note(path, value):
-    """Writes an object as JSON so that a reader sees the old or the new one, never a part."""
-    with write_whole(path) as temporary:
-        temporary.write_text(json.dumps(value), "utf-8")
-
-
 def record_path(path):
     return beside(path, ".sha256.json")
 
@@ -100,8 +94,8 @@ def recorded(path):
 
 
 def write_record(path, sha256, stamp):
-    with contextlib.suppress(OSError):  # a read-only cache
-        write_note(record_path(path), {"sha256": sha256, "stamp": stamp})
+    with contextlib.suppress(OSError), write_whole(record_path(path)) as temporary:  # the cache may be read-only
+        temporary.write_text(json.dumps({"sha256": sha256, "stamp": stamp}), "utf-8")
 
 
 def stamp_of(path):

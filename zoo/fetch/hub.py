@@ -33,6 +33,12 @@ def read_token(endpoint):
     return token or False
 
 
+def read_status(error):
+    """(status of the Hub's answer or None, cause in words) of an error, also of httpx by huggingface_hub's version."""
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    return status, describe_cause(error) if status is None else f"the Hub answered {status}"
+
+
 @contextlib.contextmanager
 def describe_hub_errors(url):
     """Turns errors of the Hub, the network and the disk into DownloadErrors."""
@@ -49,11 +55,10 @@ def describe_hub_errors(url):
             f"{url} is not there, or not public. Check the name; accept its licence on the Hub if it has one, and set "
             "HF_TOKEN."
         ) from None
-    except Exception as error:  # also of httpx or its successor, by the version of huggingface_hub
-        reply = getattr(error, "response", None)
-        cause = describe_cause(error) if reply is None else f"the Hub answered {reply.status_code}"
+    except Exception as error:
         raise DownloadError(
-            f"{url} could not be fetched: {cause}. Try again later, or set HF_HOME to a folder with space."
+            f"{url} could not be fetched: {read_status(error)[1]}. Try again later, or set HF_HOME to a folder with "
+            "space."
         ) from None
 
 
@@ -139,7 +144,6 @@ def push(folder: str | os.PathLike[str], repository: str, *, private: bool = Fal
     'https://huggingface.co/owner/name'
     """
     import huggingface_hub
-    from huggingface_hub.errors import HfHubHTTPError
 
     folder, endpoint = Path(folder), places.hub()
     if re.fullmatch(r"[\w.-]+/[\w.-]+", repository, re.ASCII) is None:
@@ -153,11 +157,10 @@ def push(folder: str | os.PathLike[str], repository: str, *, private: bool = Fal
     api = huggingface_hub.HfApi(endpoint, token=token)
     try:
         api.create_repo(repository, private=private)
-    except Exception as error:  # also of httpx, by the version of huggingface_hub
-        status = getattr(getattr(error, "response", None), "status_code", None)
+    except Exception as error:
+        status, cause = read_status(error)
         if status == 409:
             raise UploadError(f"{repository} exists already, and is not changed. Choose another name.") from None
-        cause = describe_cause(error) if status is None else f"the Hub answered {status}"
         cause += ", so the token is not one that may write there" if status in (401, 403) else ""
         raise UploadError(f"{repository} could not be made: {cause}. Nothing was uploaded.") from None
     try:
@@ -168,7 +171,7 @@ def push(folder: str | os.PathLike[str], repository: str, *, private: bool = Fal
         api.delete_repo(repository, missing_ok=True)
         if not isinstance(error, Exception):
             raise
-        status = error.response.status_code if isinstance(error, HfHubHTTPError) else None
-        cause = describe_cause(error) if status is None else f"the Hub answered {status}"
-        raise UploadError(f"{folder} could not be uploaded: {cause}. {repository} was removed; try again.") from None
+        raise UploadError(
+            f"{folder} could not be uploaded: {read_status(error)[1]}. {repository} was removed; try again."
+        ) from None
     return f"{endpoint}/{repository}"

@@ -77,18 +77,13 @@ def require_few(tensors):
         raise Fault(f"holds {tensors:,} tensors; checkpoints of at most {MOST_TENSORS:,} are read.")
 
 
-def most_bytes(path):
-    """The most bytes that a file may unpack to."""
-    return 8 * path.stat().st_size + SLACK
-
-
 def require_honest(members, path):
     """Refuses an archive that claims many times its size: trained weights hardly compress."""
     require_few(len(members))
     if any(member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for member in members):
         raise Fault("is compressed by a method that checkpoints do not use; expected stored or deflated members.")
     promised = sum(member.file_size for member in members)
-    if promised > most_bytes(path):
+    if promised > 8 * path.stat().st_size + SLACK:
         raise Fault(
             f"has {path.stat().st_size:,} bytes and claims {promised:,} bytes of tensors; weights do not compress so "
             "well."

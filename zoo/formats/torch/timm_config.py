@@ -112,14 +112,7 @@ ACTIVATIONS = {
     "silu": {"activation": "silu"},
     "SiLU": {"activation": "silu"},
 }
-# The input of the head: {(class token, global_pool): `classifier`}.
-POOLS = {
-    (True, "token"): "token",
-    (False, "avg"): "gap",
-    (True, "avg"): "gap",
-    (False, "map"): "map",
-    (True, "map"): "map",
-}
+POOLS = {"token": "token", "avg": "gap", "map": "map"}  # {global_pool: `classifier`}, the input of the head
 QUICK_TAGS = ("openai", "dfn", "metaclip")  # of CLIP's weights
 EPSILONS = {"layernorm": 1e-6, "layernormfp32": 1e-6, "layernorm 1e-05": 1e-5}
 
@@ -192,12 +185,13 @@ def read_pooling(args, architecture, tensors):
         return {}
     require_stated(
         isinstance(pool, str)
-        and (token, pool) in POOLS
+        and pool in POOLS
+        and (token or pool != "token")
         and ((token, pool) != (True, "avg") or args.get("fc_norm") is False or "fc_norm.weight" in tensors),
         f"{'a' if token else 'no'} class token and global_pool={pool!r}",
         "'token' with a class token, 'map', and 'avg' with the norm that fc_norm says",
     )
-    return {"classifier": POOLS[token, pool]}
+    return {"classifier": POOLS[pool]}
 
 
 def read_numerics(args, architecture):

@@ -12,7 +12,7 @@ from keras_vit.zoo.formats.architecture import POSITIONS
 from keras_vit.zoo.formats.names import BIT, TIMM_BARE, TIMM_BIT, TIMM_EVA, TIMM_VIT, VIT, torch_names
 from keras_vit.zoo.formats.torch.layouts import PACKED, pack, to_torch
 from keras_vit.zoo.formats.torch.stated import name_activation
-from keras_vit.zoo.formats.torch.timm_config import ACTIVATIONS, read_architectures
+from keras_vit.zoo.formats.torch.timm_config import ACTIVATIONS, POOLS, read_architectures
 from keras_vit.zoo.formats.variables import official_arrays
 
 # The only values that timm's class VisionTransformer computes, {field: value}.
@@ -25,7 +25,6 @@ PLAIN = {
     "head_bias": True,
     "drop_remainder": False,
 }
-POOLS = {"token": "token", "gap": "avg", "map": "map"}
 # {(epsilon, whether a norm precedes the blocks): a name of timm with both}
 NAMES = {
     (1e-6, False): "vit_base_patch16_224",
@@ -104,7 +103,8 @@ def vit_arguments(config: ViTConfig) -> tuple[str, dict[str, Any]]:
         CheckpointError: if timm's VisionTransformer cannot compute it.
     """
     far = [f"{name}={getattr(config, name)!r}" for name, value in PLAIN.items() if getattr(config, name) != value]
-    if config.classifier not in POOLS:
+    pools = {classifier: pool for pool, classifier in POOLS.items()}
+    if config.classifier not in pools:
         far.append(f"classifier={config.classifier!r}")
     if config.qkv_bias == "qv":
         far.append("qkv_bias='qv'")
@@ -123,7 +123,7 @@ def vit_arguments(config: ViTConfig) -> tuple[str, dict[str, Any]]:
         "patch_size": list(config.patch_size),
         "in_chans": config.num_channels,
         "num_classes": config.num_classes,
-        "global_pool": POOLS[config.classifier],
+        "global_pool": pools[config.classifier],
         "embed_dim": config.hidden_size,
         "depth": config.num_layers,
         "num_heads": config.num_heads,
