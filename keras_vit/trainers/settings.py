@@ -126,7 +126,7 @@ class Settings:
     dataset: Annotated[str, describe_schemes()]
     model: Annotated[
         str,
-        ("A variant of `keras-vit list`; to fine-tune, also a name with a tag, a checkpoint or the folder of a run."),
+        "A variant of `keras-vit list`; to fine-tune, also a name with a tag, a checkpoint or the folder of a run.",
     ]
     pretrain: bool = False
     task: Annotated[
@@ -146,10 +146,8 @@ class Settings:
     ] = None
     test: Annotated[
         bool,
-        (
-            "Evaluate once on the test split, at the end: the weights of the best epoch, or the last weights if no "
-            "images are held out."
-        ),
+        "Evaluate once on the test split, at the end: the weights of the best epoch, or the last weights if no "
+        "images are held out.",
     ] = False
     epochs: Annotated[float | None, "Passes over the training images, in place of the recipe's number.", POSITIVE] = (
         None
@@ -160,10 +158,8 @@ class Settings:
     ] = None
     batch_size: Annotated[
         int | None,
-        (
-            "Images per update, on all devices together. Steps and learning rate change with it, so that the model "
-            "sees as many images. By default the recipe's, or less if the dataset is small."
-        ),
+        "Images per update, on all devices together. Steps and learning rate change with it, so that the model "
+        "sees as many images. By default the recipe's, or less if the dataset is small.",
         COUNT,
     ] = None
     learning_rate: Annotated[
@@ -171,10 +167,8 @@ class Settings:
     ] = None
     image_size: Annotated[
         int | None,
-        (
-            "Height and width of the model's input in pixels; by default the recipe's on the paper's datasets "
-            "(384, for example), otherwise the model's."
-        ),
+        "Height and width of the model's input in pixels; by default the recipe's on the paper's datasets "
+        "(384, for example), otherwise the model's.",
         COUNT,
     ] = None
     augmentation: Annotated[
@@ -183,58 +177,44 @@ class Settings:
     ] = None
     microbatches: Annotated[
         int | None,
-        (
-            "Compute each device's batch in so many parts, one after the other, to save memory; by default a part "
-            "has at most the pixels of 32 images of 224 x 224."
-        ),
+        "Compute each device's batch in so many parts, one after the other, to save memory; by default a part "
+        "has at most the pixels of 32 images of 224 x 224.",
         COUNT,
     ] = None
     teacher: Annotated[
         str | None,
-        (
-            "Distillation: the model whose answers are learned in place of labels, of the same classes; a name, a "
-            "checkpoint or the folder of a run. Give many epochs."
-        ),
+        "Distillation: the model whose answers are learned in place of labels, of the same classes; a name, a "
+        "checkpoint or the folder of a run. Give many epochs.",
     ] = None
     freeze: Annotated[
         str | None,
-        (
-            "Weights to keep as they are: a number freezes the embeddings and that many of the first encoder blocks "
-            "(in a ResNet, the stem and first stages); backbone freezes all but the head (a linear probe). This is "
-            "faster, takes less memory, and is safer with few images."
-        ),
+        "Weights to keep as they are: a number freezes the embeddings and that many of the first encoder blocks "
+        "(in a ResNet, the stem and first stages); backbone freezes all but the head (a linear probe). This is "
+        "faster, takes less memory, and is safer with few images.",
     ] = None
     lora: Annotated[
         int | None,
-        (
-            "LoRA of this rank, such as 8: train only the head and a low-rank update of each kernel of attention "
-            "and MLP, 1 or 2 % of the weights. Saved files have the updates added to the kernels. LoRA needs a higher "
-            "learning rate."
-        ),
+        "LoRA of this rank, such as 8: train only the head and a low-rank update of each kernel of attention "
+        "and MLP, 1 or 2 % of the weights. Saved files have the updates added to the kernels. LoRA needs a higher "
+        "learning rate.",
         COUNT,
     ] = None
     layer_decay: Annotated[
         float | None,
-        (
-            "Layer-wise decay of the learning rate, such as 0.75: each layer has this times the rate of the layer "
-            "above it, so that the lowest, most general layers change least."
-        ),
+        "Layer-wise decay of the learning rate, such as 0.75: each layer has this times the rate of the layer "
+        "above it, so that the lowest, most general layers change least.",
         LAYER_DECAY,
     ] = None
     stochastic_depth: Annotated[
         float | None,
-        (
-            "The share of images, such as 0.1, for which training skips the last encoder block; it falls to 0 at the "
-            "first block. Long trainings overfit less with it."
-        ),
+        "The share of images, such as 0.1, for which training skips the last encoder block; it falls to 0 at the "
+        "first block. Long trainings overfit less with it.",
         STOCHASTIC_DEPTH,
     ] = None
     remat: Annotated[
         bool,
-        (
-            "Recompute the activations inside the blocks for the gradient, instead of keeping them: larger batches "
-            "fit into memory, and training takes about a third longer."
-        ),
+        "Recompute the activations inside the blocks for the gradient, instead of keeping them: larger batches "
+        "fit into memory, and training takes about a third longer.",
     ] = False
     class_weights: Annotated[
         Literal["balanced"] | None,
@@ -246,11 +226,9 @@ class Settings:
     ] = False
     search: Annotated[
         list[str] | None,
-        (
-            "First train once with each value of a field of the recipe, such as dropout_rate=0,0.1 or "
-            "weight_decay=none,0.1, and take the best; several of these, and the grid search, are tried in all "
-            "combinations."
-        ),
+        "First train once with each value of a field of the recipe, such as dropout_rate=0,0.1 or "
+        "weight_decay=none,0.1, and take the best; several of these, and the grid search, are tried in all "
+        "combinations.",
     ] = None
     strategy: Annotated[Strategy, "The devices to train on: auto takes all accelerators of this machine."] = "auto"
     precision: Annotated[Precision, "What to compute in; a device must support the mixed types."] = "float32"
@@ -260,10 +238,8 @@ class Settings:
     ] = None
     patch_target: Annotated[
         PatchTarget | None,
-        (
-            "With masked-patches, what to predict for each corrupted patch: mean-colour (the default), colours-4x4 or "
-            "pixels."
-        ),
+        "With masked-patches, what to predict for each corrupted patch: mean-colour (the default), colours-4x4 or "
+        "pixels.",
     ] = None
     corruption_rate: Annotated[
         float | None,

@@ -7,8 +7,8 @@ recipe is used, so that rows can be listed without them.
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import logging
+import pkgutil
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
@@ -37,7 +37,7 @@ class ClassRow:
     """The class that a name in a recipe stands for, and its arguments.
 
     Args:
-        path: "module.Class" of keras_vit.training, imported when it is used.
+        path: "module:Class" of keras_vit.training, imported when it is used.
         fields: the recipe's fields that are arguments of the same names.
         arguments: fixed arguments.
     """
@@ -48,8 +48,7 @@ class ClassRow:
 
     def make(self, recipe, **extra):
         """Makes an instance; `extra` arguments take precedence over the recipe's."""
-        module, _, name = self.path.partition(".")
-        found = getattr(importlib.import_module(f"keras_vit.training.{module}"), name)
+        found = pkgutil.resolve_name(f"keras_vit.training.{self.path}")
         return found(**{name: getattr(recipe, name) for name in self.fields} | dict(self.arguments) | extra)
 
 
@@ -70,21 +69,21 @@ class LossRow(ClassRow):
 
 
 OPTIMIZERS = {
-    "SGD": OptimizerRow("optimizers.SGD", arguments={"momentum": 0.9}),
+    "SGD": OptimizerRow("optimizers:SGD", arguments={"momentum": 0.9}),
     # The epsilon of the authors' code, the default of flax.optim.Adam and optax; Keras' is 1e-7.
-    "Adam": OptimizerRow("optimizers.Adam", arguments={"epsilon": 1e-8}, rate_power=0.5),
+    "Adam": OptimizerRow("optimizers:Adam", arguments={"epsilon": 1e-8}, rate_power=0.5),
 }
 DECAYS = {
-    "cosine": ClassRow("optimizers.WarmupCosine"),
-    "linear": ClassRow("optimizers.WarmupLinear"),
-    "constant": ClassRow("optimizers.WarmupConstant"),
-    "staircase": ClassRow("optimizers.WarmupStaircase", fields=("boundaries",)),
+    "cosine": ClassRow("optimizers:WarmupCosine"),
+    "linear": ClassRow("optimizers:WarmupLinear"),
+    "constant": ClassRow("optimizers:WarmupConstant"),
+    "staircase": ClassRow("optimizers:WarmupStaircase", fields=("boundaries",)),
 }
 LOSSES = {
-    "softmax": LossRow("losses.SoftmaxLoss"),
-    "pixels": LossRow("losses.PixelLoss"),
-    "sigmoid": LossRow("losses.SigmoidLoss"),
-    "squared-error": LossRow("losses.SquaredError", fields=(), of_classes=False),
+    "softmax": LossRow("losses:SoftmaxLoss"),
+    "pixels": LossRow("losses:PixelLoss"),
+    "sigmoid": LossRow("losses:SigmoidLoss"),
+    "squared-error": LossRow("losses:SquaredError", fields=(), of_classes=False),
 }
 
 

@@ -110,8 +110,8 @@ def read_photo(data, box, channels):
     return tf.ensure_shape(image, (None, None, channels))
 
 
-class Indexed:
-    """Examples that are found by number in `stored`, a tensor (n, ...); subclasses define `read_part`.
+class Source:
+    """Examples with numbers; subclasses define `read_part` and the datasets of chunks.
 
     `training_chunks` and `evaluation_chunks` are datasets of chunks of examples, dicts of "data" (the input of
     `read_part`), "label", "epoch", "index" and "weight", each (chunk, ...).
@@ -123,16 +123,8 @@ class Indexed:
         masked: whether an example has a class per pixel; `read_label` then reads the same part of its mask.
     """
 
-    paths = None
+    labels = paths = None
     multi_label = masked = False
-
-    def __init__(self, stored, labels):
-        self.stored, self.labels = tf.constant(stored), tf.constant(labels)
-        self.num_examples = len(labels)
-
-    def lookup(self, index):
-        """The stored values, (n, ...), of the examples of these numbers, int64 (n,)."""
-        return tf.gather(self.stored, index)
 
     def read_part(self, data, box, channels):
         """The part of one stored image that `box` chooses: uint8 (h, w, channels)."""
@@ -141,6 +133,22 @@ class Indexed:
     def read_label(self, label, box):
         """The label to train on, from the stored label and the `box` that is read of the image."""
         return label
+
+    def name_of(self, index):
+        """The name of an example in messages."""
+        return f"example {index}"
+
+
+class Indexed(Source):
+    """Examples that are found by number in `stored`, a tensor (n, ...)."""
+
+    def __init__(self, stored, labels):
+        self.stored, self.labels = tf.constant(stored), tf.constant(labels)
+        self.num_examples = len(labels)
+
+    def lookup(self, index):
+        """The stored values, (n, ...), of the examples of these numbers, int64 (n,)."""
+        return tf.gather(self.stored, index)
 
     def training_chunks(self, share, start, stop, key):
         """Dataset of this host's examples from step `start` up to `stop` (None: endless), shuffled."""
@@ -169,10 +177,6 @@ class Indexed:
     def gather(self, index, epoch, weight):
         label = tf.gather(self.labels, index)
         return {"data": self.lookup(index), "label": label, "epoch": epoch, "index": index, "weight": weight}
-
-    def name_of(self, index):
-        """The name of an example in messages."""
-        return f"example {index}"
 
 
 class Pixels(Indexed):

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.data.reading import order
-from keras_vit.data.reading.sources import Encoded, decode_part
+from keras_vit.data.reading.sources import Encoded, Source, decode_part
 
 GROUP = 8  # files that are read together; resuming skips through at most so many
 WINDOW = 4096  # records that are shuffled in memory: about half a gigabyte of ImageNet
@@ -81,8 +81,8 @@ def read_records(pieces, files, parallel, left_out=()):
     )
 
 
-class Stream:
-    """A source like `sources.Indexed` for records on disk.
+class Stream(Source):
+    """A source of records on disk.
 
     In every epoch the files come in a new order, `GROUP` of them are interleaved at a time, and records are shuffled
     within windows of `WINDOW`. Every host has files of its own.
@@ -94,9 +94,6 @@ class Stream:
         window: number of records that are shuffled at a time.
         left_out: sorted numbers of the examples that are not read.
     """
-
-    labels = paths = None
-    multi_label = masked = False
 
     def __init__(self, instructions, parse, gain=1, window=WINDOW, left_out=()):
         self.instructions, self.parse, self.gain, self.window = instructions, parse, gain, window
@@ -180,9 +177,3 @@ class Stream:
 
     def read_part(self, data, box, channels):
         return decode_part(data, box, channels, self.gain)
-
-    def read_label(self, label, box):
-        return label
-
-    def name_of(self, index):
-        return f"example {index}"
