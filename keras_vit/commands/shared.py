@@ -149,22 +149,15 @@ def show_text(text: str) -> Iterator[Callable[[str], None]]:
         yield lambda text: progress.update(task, description=text)
 
 
-def spell_option(name: str) -> str:
-    """The name of the option for a field of `Settings`.
-
-    >>> spell_option("dataset"), spell_option("learning_rate")
-    ('--data', '--learning-rate')
-    """
-    return "--data" if name == "dataset" else f"--{name.replace('_', '-')}"
-
-
 def option_of(parameter):
     """Makes the parameter of a command from one of `Settings`: `--learning-rate` from learning_rate."""
     name, kind = parameter.name, parameter.annotation.__origin__
     meaning = parameter.annotation.__metadata__[0]
     arguments = {"autocompletion": COMPLETIONS.get(name)}
     arguments["rich_help_panel"] = next((heading for heading, names in HEADINGS.items() if name in names), None)
-    spelling = [spell_option(name)] if kind is bool or name == "dataset" else []
+    spelling = [f"--{name.replace('_', '-')}"] if kind is bool else []  # alone, without a --no-...
+    if name == "dataset":
+        spelling = ["--data"]
     if name == "search":
         arguments["metavar"] = "FIELD=VALUE,..."
     if name == "model":

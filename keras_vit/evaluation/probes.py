@@ -92,6 +92,11 @@ def fit_regression(features, labels, strength):
         return LogisticRegression(C=strength, max_iter=MOST_STEPS).fit(features, labels)
 
 
+def find_best(right):
+    """The smallest exponent among those with the largest share."""
+    return max(sorted(right), key=right.get)
+
+
 def choose_strength(train_features: np.ndarray, train_labels: np.ndarray, seed: int = 0) -> float:
     """Chooses the inverse penalty C of `linear_probe`: the one with the best accuracy on the held-out part.
 
@@ -114,11 +119,6 @@ def choose_strength(train_features: np.ndarray, train_labels: np.ndarray, seed: 
         best, distance = find_best(right), distance / 2
         right |= {e: judge(e) for e in (best - distance, best + distance) if abs(e) <= STRENGTHS[-1]}
     return 10.0 ** find_best(right)
-
-
-def find_best(right):
-    """The smallest exponent among those with the largest share."""
-    return max(sorted(right), key=right.get)
 
 
 def linear_probe(
