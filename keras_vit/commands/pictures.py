@@ -125,6 +125,7 @@ def deduplicate(
         list[str] | None,
         typer.Option(help="A dataset to test on, by its split test; repeat the option for more. By default --data."),
     ] = None,
+    against_split: Annotated[str, typer.Option(help="The split of these datasets.")] = "test",
     most_bits: Annotated[
         int, typer.Option(min=0, max=127, help="How many of 256 bits may differ between duplicates' hashes.")
     ] = 48,
@@ -145,7 +146,7 @@ def deduplicate(
         require_dataset(name)
     import_keras()
     train = data.load(dataset, split)
-    tests = [data.load(name, "test") for name in others]
+    tests = [data.load(name, against_split) for name in others]
     with show_text("Reading images") as tell:
         found = data.find_duplicates(
             train, tests, most_bits, lambda name, count: tell(f"{name}: {count:,} images read")
