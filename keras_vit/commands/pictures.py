@@ -123,7 +123,7 @@ def deduplicate(
     split: Annotated[str, typer.Option(help="The images to train on: train or train+validation.")] = "train",
     against: Annotated[
         list[str] | None,
-        typer.Option(help="A dataset to test on, by its split test; repeat the option for more. By default --data."),
+        typer.Option(help="A dataset to test on; repeat the option for more. By default --data."),
     ] = None,
     against_split: Annotated[str, typer.Option(help="The split of these datasets.")] = "test",
     most_bits: Annotated[
