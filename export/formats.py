@@ -13,7 +13,6 @@ package, listed in setup.cfg, its module `reading` reads them.
   `check(path)`, called before a runtime opens the artefact, calls `refuse` if it could do more than compute.
   `weight_bytes(path)` returns the size of the stored weights. `read_description(path)` returns the entries that `write`
   stored in it, or None. A SavedModel has no description, and so no such function.
-  With `endpoints`, `answer_pictures(path, pictures)` returns the answers of those that take pictures, to compare them.
   `ask_gpu(path)`, if there is one, returns what a GPU runs of the artefact.
 """
 

@@ -15,7 +15,7 @@ import numpy as np
 from keras_vit.errors import ExportError, ParityError
 from keras_vit.export.description import describe_outputs
 from keras_vit.export.formats import Format, Order
-from keras_vit.export.preparation import Source, make_probe, pack_inputs
+from keras_vit.export.preparation import Source, pack_inputs
 from keras_vit.export.processes import run_in_batches
 from keras_vit.export.proof.mixture import Goal
 from keras_vit.export.proof.parity import BATCHES, Difference, Kind, compare_outputs
@@ -162,23 +162,11 @@ def model_runner(model, methods=()):
     return run
 
 
-def compare_pictures(trial, path):
-    """(expected, received): lists of logits of the artefact's endpoints that prepare pictures themselves."""
-    shape, prepare = trial.shapes[0], trial.source.preprocessing
-    if not trial.form.endpoints or trial.size or prepare is None or len(shape) != 4:
-        return [], []
-    pictures = make_probe((None, 40, 57, shape[3]), shape[0] or 2, "uint8", None).astype("uint8")
-    received = trial.form.load_reader().answer_pictures(path, pictures)
-    return [x for _ in received for x in model_runner(trial.model)([prepare(pictures)])], received
-
-
 def compare(trial: Trial, path: Path) -> Difference:
     """The difference between the model's outputs and those of its artefact at `path`."""
     names = [x["name"] for x in trial.further_outputs]
     inputs, expected = ([x[: trial.compared] for x in arrays] for arrays in (trial.inputs, trial.expected))
-    received = run_in_batches(trial.load(path), inputs, trial.batches)
-    for_pictures, answers = compare_pictures(trial, path)
-    return compare_outputs(expected + for_pictures, received + answers, names)
+    return compare_outputs(expected, run_in_batches(trial.load(path), inputs, trial.batches), names)
 
 
 def require_parity(trial: Trial, difference: Difference) -> None:

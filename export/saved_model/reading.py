@@ -62,18 +62,6 @@ def load(path, names=None):
         return load_saved_model(place, names)
 
 
-def answer_pictures(path, pictures):
-    """The logits for uint8 pictures (n, h, w, c) of the endpoints that prepare them: as pixels, and as files."""
-    import tensorflow as tf
-
-    with literal(path) as place:
-        loaded = tf.saved_model.load(place)
-    found = [loaded.serve_uint8(pictures)] if hasattr(loaded, "serve_uint8") else []
-    if hasattr(loaded, "serve_bytes"):
-        found.append(loaded.serve_bytes(tf.stack([tf.io.encode_png(x) for x in pictures])))
-    return [answer["logits"].numpy() for answer in found]
-
-
 def check_objects(path, objects):
     """Refuses objects that run code when TensorFlow loads them."""
     if not objects.nodes:

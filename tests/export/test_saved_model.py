@@ -11,7 +11,7 @@ import pytest
 from PIL import Image, ImageOps
 
 from keras_vit import export, layers, zoo
-from keras_vit.errors import ExportError, ParityError
+from keras_vit.errors import ExportError
 from keras_vit.export.saved_model import reading
 from keras_vit.models import VisionTransformer
 from keras_vit.models.preprocessing import Preprocessing
@@ -97,16 +97,6 @@ def test_uint8_pictures_of_any_size(exported):
         np.testing.assert_allclose(result["logits"], expected, atol=2e-5, err_msg=str(size))
         np.testing.assert_allclose(result["probabilities"].numpy().sum(axis=1), 1, atol=1e-5)
         assert [LABELS[i] for i in expected.argmax(axis=1)] == [name.decode() for name in result["label"].numpy()]
-
-
-def test_wrong_preprocessing_inside_is_no_export(exports, tmp_path, monkeypatch):
-    from keras_vit.export.saved_model import serving
-
-    own = serving.preprocess
-    monkeypatch.setattr(serving, "preprocess", lambda images, preprocessing: own(images, preprocessing) + 0.1)
-    with pytest.raises(ParityError, match="does not match the model"):
-        export.convert(exports[None][0], tmp_path / "model")
-    assert not (tmp_path / "model").exists()
 
 
 def test_encoded_pictures_of_different_sizes(exported):
