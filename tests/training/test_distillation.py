@@ -102,7 +102,7 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(teacher, tmp_path):
     whole, parts = (np.load(tmp_path / name / "last.weights.npz") for name in ("whole", "parts"))
     assert set(whole) == set(parts) and all((whole[name] == parts[name]).all() for name in whole)
     zoo.save(make_teacher(side=8), teacher)
-    with pytest.raises(ConfigError, match="The file of `teacher` or `without` is not the one"):
+    with pytest.raises(ConfigError, match="The file of `teacher` or `without` has changed"):
         keras_vit.pretrain(out=tmp_path / "parts", resume=True, **more)
 
 
