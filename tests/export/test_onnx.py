@@ -23,6 +23,7 @@ def graph_of(model, shapes=None):
     return graph
 
 
+@pytest.mark.slow
 def test_vit_b16_is_made_of_few_standard_nodes():
     graph = graph_of(VisionTransformer())
     counts = Counter(node.op for node in graph.nodes)

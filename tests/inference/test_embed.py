@@ -89,6 +89,7 @@ def test_a_projection_can_be_had_and_what_it_reads(photos):
     np.testing.assert_allclose(before @ np.asarray(clip.get_layer("head").kernel), after, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_file_has_the_vectors_of_all_that_can_be_read(model, photos):
     skipped, told = [], []
     for ending in ("npz", "parquet"):

@@ -68,6 +68,7 @@ def agrees(model, one, sizes=SIZES):
         assert_near(found, wanted, size)
 
 
+@pytest.mark.slow
 def test_a_model_of_any_size_is_that_of_each_size(tmp_path):
     agrees(*any_and_one(tmp_path, *CASES[0]), SIZES[:2])
 

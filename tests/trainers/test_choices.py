@@ -293,6 +293,7 @@ def test_the_search_keeps_its_development_set(tiny, tmp_path, monkeypatch, witho
     assert "at a learning rate of 0.004:" in said
 
 
+@pytest.mark.slow
 def test_what_a_run_says_before_it_begins(tiny, tmp_path, without_steps):
     _, said = run(tiny, tmp_path / "run", steps=6, batch_size=64, microbatches=4)
     assert "1,293 to train on, 144 held out" in said
