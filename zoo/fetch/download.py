@@ -33,13 +33,7 @@ from keras_vit.zoo.fetch.cache import (
 )
 from keras_vit.zoo.fetch.hub import fetch_from_hub, find_on_disk
 from keras_vit.zoo.fetch.places import hub_form, requested_address, whole_address
-from keras_vit.zoo.fetch.web import (
-    EndedEarlyError,
-    NotFoundError,
-    ask,
-    describe_cause,
-    read_reply,
-)
+from keras_vit.zoo.fetch.web import EndedEarlyError, NotFoundError, ask, describe_cause, read_reply
 from keras_vit.zoo.formats.torch.stated import COMPANIONS, MOST_BYTES
 from keras_vit.zoo.names.rows import PublicCheckpoint
 

@@ -34,12 +34,7 @@ from keras_vit.zoo.formats.torch.layouts import (
     to_official,
     with_numerics,
 )
-from keras_vit.zoo.formats.torch.stated import (
-    read_companions,
-    require_own_config,
-    stated_labels,
-    stated_preprocessing,
-)
+from keras_vit.zoo.formats.torch.stated import read_companions, require_own_config, stated_labels, stated_preprocessing
 from keras_vit.zoo.formats.torch.timm_config import warn_of_quick_gelu
 from keras_vit.zoo.formats.torch.timm_files import make_timm_state
 from keras_vit.zoo.formats.torch.transformers_files import make_transformers_state

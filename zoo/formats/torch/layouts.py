@@ -179,10 +179,7 @@ OTHER_MODELS = (
     (r"(attn|mlp)\.norm\.|patch_embed\.norm\.", "has norms inside attention, MLP or embedding"),
     (r"rel_pos|relative_position", "has relative positions"),
     (r"(^|\.|_)(rope|freqs|inv_freq)", "has rotary positions"),
-    (
-        r"(^|\.)(decoder|mask_token|embeddings\.mask_token)",
-        "fills in masked patches (mask token or decoder)",
-    ),
+    (r"(^|\.)(decoder|mask_token|embeddings\.mask_token)", "fills in masked patches (mask token or decoder)"),
     (r"\.running_mean$", "has batch norms"),
     (r"(^|\.)head_dist\.|distillation_classifier", "has a distillation head"),
 )
