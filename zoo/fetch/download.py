@@ -130,11 +130,7 @@ def receive_once(address, path, bounds, draw):
 
 
 def receive(address, path, bounds, draw):
-    """Calls `receive_once` again whenever the connection breaks.
-
-    Raises:
-        DownloadError: when the server refuses, sends something else, or breaks off too often.
-    """
+    """Calls `receive_once` again whenever the connection breaks."""
     shown, failures, furthest = without_secrets(address), 0, size_begun(path)
     for _ in range(CONNECTIONS):
         try:

@@ -97,11 +97,7 @@ def describe_member(archive, member):
 
 
 def open_npz(path):
-    """The tensors of a numpy archive: {name: Tensor}. Nothing is unpickled, and only headers are read.
-
-    Raises:
-        Fault: for a file that is no such archive, or holds anything but plain arrays of numbers.
-    """
+    """The tensors of a numpy archive: {name: Tensor}. Nothing is unpickled, and only headers are read."""
     archive = open_archive(path, COMPLAINT)
     # The tensors keep the archive open; it closes when the last of them is dropped.
     tensors = [describe_member(archive, member) for member in archive.infolist()]
@@ -230,11 +226,7 @@ def rename_bit(tensors):
 
 
 def to_first_layout(tensors):
-    """Renames the tensors of an official file to pre-Linen names; those of ResNets begin with `resnet/`.
-
-    Raises:
-        Fault: when the file is in none of the authors' layouts.
-    """
+    """Renames the tensors of an official file to pre-Linen names; those of ResNets begin with `resnet/`."""
     tensors = strip_prefix(tensors)
     if any(name.startswith("root_block/") for name in tensors):
         return gather(rename_bit(tensors))

@@ -248,9 +248,6 @@ def with_sizes(checkpoint):
 def parse_augreg(stem):
     """The checkpoint of AugReg (arXiv 2106.10270) with this file name, without ".npz".
 
-    Raises:
-        UnknownNameError: for a part that the authors' files do not have.
-
     >>> stem = "R26_S_32-i21k-300ep-lr_0.001-aug_none-wd_0.1-do_0.0-sd_0.0--kitti-steps_2k-lr_0.01-res_384"
     >>> parse_augreg(stem).num_classes
     4
