@@ -3,9 +3,4 @@ from .conversion import convert
 from .report import Report
 from .verification import verify
 
-__all__ = [
-    "Report",
-    "bundle",
-    "convert",
-    "verify",
-]
+__all__ = ["Report", "bundle", "convert", "verify"]

@@ -21,7 +21,7 @@ from keras_vit.export.conversion import convert
 from keras_vit.export.formats import format_named
 from keras_vit.export.preparation import Source, pack_inputs, prepare
 from keras_vit.export.processes import run_in_batches
-from keras_vit.export.proof.comparison import Trial, compare_outputs, find_output, median_milliseconds
+from keras_vit.export.proof.comparison import Trial, compare_outputs, compiled_runner, find_output, median_milliseconds
 from keras_vit.export.proof.parity import choose_kind
 from keras_vit.export.report import size_of
 
@@ -134,16 +134,12 @@ def measure(patient: Patient) -> dict:
     called directly, over the largest output.
     """
     trial = make_trial(open_patient(patient), "onnx")
-    run, inputs = compiled(trial.model), [x[: trial.batches[0]] for x in trial.inputs]
+    run, inputs = compiled_runner(trial.model), [x[: trial.batches[0]] for x in trial.inputs]
     return {"milliseconds": median_milliseconds(run, inputs), "rounding": measure_rounding(trial)}
 
 
-def compiled(model):
-    return lambda inputs: keras.tree.flatten(model.predict_on_batch(pack_inputs(model, inputs)))
-
-
 def measure_rounding(trial):
-    found = run_in_batches(compiled(trial.model), trial.inputs, trial.batches)
+    found = run_in_batches(compiled_runner(trial.model), trial.inputs, trial.batches)
     return compare_outputs(trial.expected, found).max_rel_diff
 
 

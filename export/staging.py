@@ -13,7 +13,7 @@ import re
 import shutil
 from pathlib import Path
 
-from keras_vit.errors import ExportError, KerasVitError, printable
+from keras_vit.errors import ExportError, KerasVitError, printable, quote_some
 from keras_vit.export.formats import FORMATS, data_files
 from keras_vit.export.web import LAYOUT_PATTERN as LAYOUT
 from keras_vit.export.web import PATTERN as PAGE
@@ -28,7 +28,6 @@ FORMAT = 1  # of the manifest
 SEAL = "keras_vit.export.seal"
 DIGITS = 64  # of a SHA-256
 SEALED = re.compile(rb"%b.{0,9}?(\{.*?\}) ([0-9a-f]{%d})\Z" % (re.escape(SEAL.encode()), DIGITS), re.DOTALL)
-MOST_NAMED = 5
 
 # Every name that an export may write. A manifest with another name is foreign: no file is deleted because of it.
 COMPANIONS = r"README\.md|predict\.py|examples\.npz|model\.json"
@@ -163,7 +162,7 @@ def stage(path, names, *, is_folder, tell=None):
             yield new if is_folder else new / place.record
             gone = place.take(place.hidden)
     if gone and tell is not None:
-        tell(f"removed from {printable(place.path)}, of the earlier export: {join_names(gone)}")
+        tell(f"removed from {printable(place.path)}, of the earlier export: {quote_some(gone, printable)}")
 
 
 def place_of(path, is_folder):
@@ -224,13 +223,3 @@ def clear(hidden):
     for part in PARTS:
         if (hidden / part).exists():
             shutil.rmtree(hidden / part)
-
-
-def join_names(names):
-    """The first few names, and the number of the others.
-
-    >>> join_names(["a", "b"])
-    'a, b'
-    """
-    rest = len(names) - MOST_NAMED
-    return ", ".join(map(printable, names[:MOST_NAMED])) + (f" and {rest} more" if rest > 0 else "")

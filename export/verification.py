@@ -13,14 +13,14 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_vit.errors import ExportError, ParityError
+from keras_vit.errors import ExportError, ParityError, printable, quote_some
 from keras_vit.export.card import predict_source
 from keras_vit.export.formats import FORMATS, format_named, require_known_operations
 from keras_vit.export.processes import last_line, run_script
 from keras_vit.export.proof.bundled import read_examples, read_model_json
 from keras_vit.export.proof.parity import choose_kind, compare_outputs
 from keras_vit.export.report import Report, make_report, size_of
-from keras_vit.export.staging import MANIFEST, ExportFolder, join_names
+from keras_vit.export.staging import MANIFEST, ExportFolder
 from keras_vit.export.web import LAYOUT_PATTERN as LAYOUT
 from keras_vit.export.web import PATTERN as PAGE
 from keras_vit.export.web import list_foreign_files
@@ -142,13 +142,14 @@ def list_notes(folder, files, about):
     """Lines on facts that are no errors, but that a user should know."""
     unlisted = [name for name in files_in(folder) if name not in files and name != MANIFEST]
     if unlisted:
-        yield f"not part of the bundle, and not checked: {join_names(unlisted)}"
+        yield f"not part of the bundle, and not checked: {quote_some(unlisted, printable)}"
     expected = predict_source([entry["format"] for entry in about["artefacts"]])
     if SCRIPT in files and files[SCRIPT] != hashlib.sha256(expected.encode()).hexdigest():
         yield f"{SCRIPT} differs from what this version of the package writes: read it before you run it"
     foreign = list_foreign_files(about["name"], files)
     if foreign:
-        yield f"not the page that this version of the package writes: read {join_names(foreign)} before you open it"
+        names = quote_some(foreign, printable)
+        yield f"not the page that this version of the package writes: read {names} before you open it"
 
 
 def verify_artefact(folder, entry, names, inputs, expected, further):

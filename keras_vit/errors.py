@@ -46,15 +46,15 @@ def shorten(text: object, length: int) -> str:
     return text if len(text) <= length else f"{text[: length - 1].rstrip()}…"
 
 
-def quote_some(names: Iterable[object]) -> str:
-    """The first five names in quotes, and the number of others.
+def quote_some(names: Iterable[object], quote: Callable[[object], str] = repr) -> str:
+    """The first five names, in quotes or as `quote` writes them, and the number of others.
 
     >>> quote_some("abcdefg")
     "'a', 'b', 'c', 'd', 'e' and 2 more"
     """
     names = list(names)
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return ", ".join(repr(name) for name in names[:5]) + more
+    return ", ".join(map(quote, names[:5])) + more
 
 
 LONGEST = 2000  # characters of a message

@@ -4,12 +4,4 @@ from .loading import load
 from .names.listed_models import ListedModel, info, list
 from .saving import save
 
-__all__ = [
-    "ListedModel",
-    "info",
-    "list",
-    "load",
-    "push",
-    "save",
-    "zero_shot",
-]
+__all__ = ["ListedModel", "info", "list", "load", "push", "save", "zero_shot"]

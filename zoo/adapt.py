@@ -95,26 +95,20 @@ def representation_width(config):
     return getattr(config, "representation_size", None)
 
 
-def require_same_head(config, wanted, differs):
-    if not config.num_classes:
+def takes_new_head(config, wanted, labels, request):
+    """Whether the model gets a new head: on request, or because its classes differ in number or name (section 3.2)."""
+    differs = wanted.num_classes != config.num_classes or representation_width(wanted) != representation_width(config)
+    if request.head == "keep" and not config.num_classes:
         raise ConfigError("head='keep' needs a head, but the checkpoint has none. Leave head= out for a new one.")
-    if differs:
+    if request.head == "keep" and differs:
         raise ConfigError(
             f"head='keep' keeps the checkpoint's head unchanged, of {config.num_classes} classes. Received: "
             f"{wanted.num_classes} classes, or another representation_size. Leave head= out for a new head."
         )
-
-
-def takes_new_head(config, wanted, labels, request):
-    """Whether the model gets a new head: on request, or because its classes differ in number or name (section 3.2)."""
-    differs = wanted.num_classes != config.num_classes or representation_width(wanted) != representation_width(config)
-    if request.head == "keep":
-        require_same_head(config, wanted, differs)
-        return False
     if request.head == "new" and not wanted.num_classes:
         raise ConfigError("head='new' needs classes. Received: none. Pass num_classes= or labels=.")
     renamed = request.labels is not None and request.labels != labels
-    return request.head == "new" or bool(wanted.num_classes and (differs or renamed))
+    return request.head == "new" or bool(request.head is None and wanted.num_classes and (differs or renamed))
 
 
 def plan_target(config, labels, request):

@@ -125,13 +125,8 @@ def apply_registry(checkpoint, public):
     if not public.valid_head:
         found = dataclasses.replace(found, num_classes=0)
         tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(HEADS)}
-    return dataclasses.replace(
-        checkpoint,
-        config=found,
-        tensors=tensors,
-        preprocessing=public.preprocessing,
-        labels=class_names(public.labels),
-    )
+    facts = {"preprocessing": public.preprocessing, "labels": class_names(public.labels)}
+    return dataclasses.replace(checkpoint, config=found, tensors=tensors, **facts)
 
 
 def open_as_variant(path, row, hints):

@@ -162,6 +162,11 @@ def model_runner(model, methods=()):
     return run
 
 
+def compiled_runner(model):
+    """The same for the compiled model."""
+    return lambda inputs: keras.tree.flatten(model.predict_on_batch(pack_inputs(model, inputs)))
+
+
 def compare(trial: Trial, path: Path) -> Difference:
     """The difference between the model's outputs and those of its artefact at `path`."""
     names = [x["name"] for x in trial.further_outputs]
@@ -233,11 +238,7 @@ def measure_latencies(trial, path):
 
     The batch sizes are 1 and 8, or the artefact's own if it is fixed.
     """
-    model = trial.model
-    runs = {
-        "latency_ms": trial.load(path),
-        "model_latency_ms": lambda inputs: model.predict_on_batch(pack_inputs(model, inputs)),
-    }
+    runs = {"latency_ms": trial.load(path), "model_latency_ms": compiled_runner(trial.model)}
     sizes = (1, 8) if trial.batches == BATCHES else trial.batches
     return {
         name: {size: median_milliseconds(run, [x[:size] for x in trial.inputs]) for size in sizes}

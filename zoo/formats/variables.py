@@ -5,6 +5,7 @@ import functools
 
 import numpy as np
 
+from keras_vit.errors import quote_some
 from keras_vit.zoo.formats.checkpoint import Fault
 from keras_vit.zoo.formats.names import AXES, LEAVES, rows_of
 
@@ -46,11 +47,8 @@ def is_under_strategy():
     return tf.distribute.has_strategy()
 
 
-def list_names(kind, names, most=5):
-    if not names:
-        return ""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"{kind}: {', '.join(names[:most])}{more}"
+def list_names(kind, names):
+    return f"{kind}: {quote_some(names, str)}" if names else ""
 
 
 def require_fit(model_name, tensors, table, wanted):

@@ -18,11 +18,11 @@ OURS, APPS, HUB, ZERO = "keras_vit", "keras.applications", "keras_hub", "zeromod
 
 
 class Row(NamedTuple):
-    """An emitter, the libraries that need it, and for a layer, a function that tells whether it stays whole."""
+    """An emitter, the libraries that need it, and a function that tells whether a layer stays whole."""
 
     emit: Callable
     needed_by: tuple
-    stays_whole: Callable | None = None
+    stays_whole: Callable = lambda layer: True
 
 
 def row(emit, *needed_by):
@@ -32,7 +32,7 @@ def row(emit, *needed_by):
 OPERATIONS = {
     "Absolute": row(unary("Abs"), OURS),
     "Add": row(binary("Add"), OURS, APPS, HUB, ZERO),
-    "AveragePool": row(linear.average_pool, OURS, APPS, HUB, ZERO),
+    "AveragePool": row(linear.pool("AveragePool", count_include_pad=0), OURS, APPS, HUB, ZERO),
     "BatchNorm": row(linear.batch_norm, APPS, HUB, ZERO),
     "Cast": row(math.cast, OURS, APPS, HUB, ZERO),
     "Concatenate": row(shape.concatenate, OURS, APPS, HUB, ZERO),
@@ -50,7 +50,7 @@ OPERATIONS = {
     "LayerNorm": row(linear.layer_norm, OURS, APPS, HUB, ZERO),
     "LeakyRelu": row(math.leaky_relu, HUB),
     "Matmul": row(linear.matmul, OURS, APPS, HUB, ZERO),
-    "MaxPool": row(linear.max_pool, OURS, APPS, HUB, ZERO),
+    "MaxPool": row(linear.pool("MaxPool"), OURS, APPS, HUB, ZERO),
     "Maximum": row(binary("Max"), OURS, ZERO),
     "Mean": row(reduction("ReduceMean"), OURS, APPS, HUB, ZERO),
     "Minimum": row(binary("Min"), OURS),
@@ -81,14 +81,10 @@ OPERATIONS = {
 }
 
 
-def always(layer):
-    return True
-
-
 LAYERS = {
     "Conv2D": Row(linear.grouped_conv, (APPS, HUB, ZERO), linear.is_grouped_conv),
-    "GroupNormalization": Row(linear.group_norm, (OURS, ZERO), always),
-    "PatchPlaces": Row(shape.patch_places, (OURS,), always),
+    "GroupNormalization": row(linear.group_norm, OURS, ZERO),
+    "PatchPlaces": row(shape.patch_places, OURS),
 }
 
 

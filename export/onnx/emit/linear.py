@@ -109,9 +109,10 @@ def padding_attributes(mode, lengths, size, strides):
     return {"pads": (*before, *(total - b for total, b in zip(totals, before, strict=True)))}
 
 
-def convolve(g, operation, out, x, kernel, bias=None, groups=1):
+def conv(g, operation, out, x, kernel, bias=None, groups=1):
     """A convolution of channels-last images with a kernel (h, w, in / groups, out)."""
     require_images(operation, x)
+    kernel = np.asarray(kernel)
     strides, dilations = as_pair(operation.strides), as_pair(operation.dilation_rate)
     size = [(k - 1) * d + 1 for k, d in zip(kernel.shape[:2], dilations, strict=True)]
     attributes = padding_attributes(operation.padding, x.shape[1:3], size, strides)
@@ -131,14 +132,10 @@ def convolve(g, operation, out, x, kernel, bias=None, groups=1):
     )
 
 
-def conv(g, operation, out, inputs, kernel):
-    return convolve(g, operation, out, inputs, np.asarray(kernel))
-
-
 def depthwise_conv(g, operation, out, inputs, kernel):
     h, w, c, multiplier = kernel.shape
     kernel = np.asarray(kernel).reshape(h, w, 1, c * multiplier)  # a group for each input channel
-    return convolve(g, operation, out, inputs, kernel, groups=c)
+    return conv(g, operation, out, inputs, kernel, groups=c)
 
 
 def separable_conv(g, operation, out, inputs, depthwise_kernel, pointwise_kernel):
@@ -147,24 +144,19 @@ def separable_conv(g, operation, out, inputs, depthwise_kernel, pointwise_kernel
     between = Value("between", (*out.shape[:3], channels), out.dtype)
     x = depthwise_conv(g, operation, between, inputs, depthwise_kernel)
     point = SimpleNamespace(strides=1, dilation_rate=1, padding="valid")
-    return convolve(g, point, out, x, np.asarray(pointwise_kernel))
+    return conv(g, point, out, x, pointwise_kernel)
 
 
-def pool(g, onnx_op, operation, out, x, **attributes):
-    require_images(operation, x)
-    size = as_pair(operation.pool_size)
-    strides = as_pair(operation.strides or operation.pool_size)
-    attributes |= padding_attributes(operation.padding, x.shape[1:3], size, strides)
-    inputs = [g.channels_first(x)]
-    return g.add(onnx_op, inputs, out.shape, out.dtype, True, kernel_shape=size, strides=strides, **attributes)
+def pool(onnx_op, **attributes):
+    def emit(g, operation, out, x):
+        require_images(operation, x)
+        size = as_pair(operation.pool_size)
+        strides = as_pair(operation.strides or operation.pool_size)
+        padding = padding_attributes(operation.padding, x.shape[1:3], size, strides)
+        shapes = {"kernel_shape": size, "strides": strides, **padding}
+        return g.add(onnx_op, [g.channels_first(x)], out.shape, out.dtype, True, **shapes, **attributes)
 
-
-def max_pool(g, operation, out, inputs):
-    return pool(g, "MaxPool", operation, out, inputs)
-
-
-def average_pool(g, operation, out, inputs):
-    return pool(g, "AveragePool", operation, out, inputs, count_include_pad=0)
+    return emit
 
 
 def layer_norm(g, operation, out, x, gamma=None, beta=None):
@@ -199,7 +191,7 @@ def batch_norm(g, operation, out, x, mean, variance, offset=None, scale=None):
 def grouped_conv(g, layer, out, x):
     """Conv2D with groups; for symbolic tensors, keras.ops.conv requires a kernel with all input channels."""
     bias = np.asarray(layer.bias) if layer.use_bias else None
-    return convolve(g, layer, out, x, np.asarray(layer.kernel), bias, layer.groups)
+    return conv(g, layer, out, x, layer.kernel, bias, layer.groups)
 
 
 def is_grouped_conv(layer):

@@ -78,12 +78,6 @@ def concatenate(g, operation, out, xs):
     return g.add("Concat", xs, out.shape, out.dtype, first, axis=axis)
 
 
-def add_axes(g, x, shape, *axes):
-    if not isinstance(x, Value):
-        return np.expand_dims(x, axes)
-    return g.add("Unsqueeze", [g.channels_last(x), np.array(axes)], shape, x.dtype)
-
-
 def expand_key(key, rank):
     """Expands a key to one part per axis, besides None."""
     if any(
@@ -140,7 +134,7 @@ def get_item(g, operation, out, x, key):
     x = take_single(g, x, slices, gone)
     kept = [part for part in key if not isinstance(part, int | np.integer)]
     new = [place for place, part in enumerate(kept) if part is None]
-    return add_axes(g, x, out.shape, *new) if new else x
+    return g.add("Unsqueeze", [x, np.array(new)], out.shape, x.dtype) if new else x
 
 
 def split(g, operation, out, x):
