@@ -164,14 +164,8 @@ def keep_others(source, out, staging, formats):
 
 
 def require_same_model(folder, before, others, source):
-    """Refuses to put artefacts of one model beside those of another, because model.json describes one model.
-
-    Args:
-        before: the existing model.json.
-        others: the existing artefacts.
-
-    Raises:
-        ExportError: unless the source has an equal description, and the outputs of the bundle's examples.
+    """Refuses to put artefacts beside `others`, of the model.json `before`, since that describes one model: the source
+    must have an equal description, and the outputs of the bundle's examples.
     """
     now = json.loads(json.dumps(source.describe(source.choose_shapes()), default=str))
     same = all(before[name] == now[name] for name in ALIKE)
@@ -215,10 +209,8 @@ def count_examples(least, batch_size, others):
 
 
 def write_companions(source, folder, artefacts):
-    """Writes model.json, the card, the examples, and predict.py if the model knows its preprocessing.
-
-    Returns:
-        The contents of model.json, and the examples' inputs.
+    """Writes the examples, model.json, the card, and predict.py if the model knows its preprocessing; returns the
+    contents of model.json and the examples' inputs.
     """
     artefacts = sorted(artefacts, key=lambda entry: NAMES.index(entry["format"]))
     model, shapes = source.functional, source.choose_shapes()

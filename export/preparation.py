@@ -234,11 +234,7 @@ class Source:
         return getattr(self.model, "preprocessing", None)
 
     def choose_shapes(self, free_size=True):
-        """The shape of each input in an artefact; None for a free batch, height or width.
-
-        Args:
-            free_size: whether the format can leave height and width free.
-        """
+        """The shape of each input in an artefact; None for a free batch, and height or width if these can be free."""
         return [self.choose_shape(tuple(x.shape), free_size) for x in self.functional.inputs]
 
     def choose_shape(self, shape, free_size):

@@ -104,11 +104,7 @@ def make_model(graph, inputs, outputs, path):
 
 
 def store_in_float16(constants):
-    """Stores the large float32 arrays of `constants`, by name, in float16, in place.
-
-    Returns:
-        The nodes that widen them again, under their old names.
-    """
+    """Stores the large float32 arrays of {name: array} in float16, in place; returns the nodes that widen them."""
     limit, nodes = np.finfo("float16").max, []
     for name in [name for name, x in constants.items() if x.dtype == "float32" and x.size >= FEW]:
         constants[f"{name}_float16"] = np.clip(constants.pop(name), -limit, limit).astype("float16")

@@ -76,11 +76,7 @@ def main():
 
 
 def convert_with_tf2onnx(order, folder, reason):
-    """The order's model as an onnx.ModelProto of standard operators.
-
-    Args:
-        reason: why the model could not be traced; a part of the error.
-    """
+    """The order's model as an onnx.ModelProto of standard operators; errors repeat why it could not be traced."""
     import onnx
     from onnxscript import optimizer
 

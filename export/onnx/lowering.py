@@ -6,6 +6,7 @@ keras.ops can be traced. Only operations on weights alone are computed.
 
 import contextlib
 import inspect
+from unittest import mock
 
 import keras
 import numpy as np
@@ -107,17 +108,9 @@ def deferring(method):
 INFIX = ("__add__", "__sub__", "__mul__", "__truediv__", "__matmul__", "__pow__")
 
 
-@contextlib.contextmanager
 def variables_that_defer():
     """A context that records `variable * x` for symbolic `x` like `x * variable`; Keras would fail to compute it."""
-    own = {name: vars(keras.Variable).get(name) for name in INFIX}
-    for name in INFIX:
-        setattr(keras.Variable, name, deferring(getattr(keras.Variable, name)))
-    try:
-        yield
-    finally:
-        for name, method in own.items():
-            delattr(keras.Variable, name) if method is None else setattr(keras.Variable, name, method)
+    return mock.patch.multiple(keras.Variable, **{name: deferring(getattr(keras.Variable, name)) for name in INFIX})
 
 
 def at_inference(layer, call, kwargs):
@@ -204,14 +197,11 @@ class Tracer:
 
 
 def trace(model, inputs, record, method=None):
-    """Traces `model` from `inputs`, a list of KerasTensors; layers with `is_leaf(layer)` stay whole.
+    """Traces `model` from `inputs`, a list of KerasTensors, to the outputs; layers with `is_leaf(layer)` stay whole.
 
     Args:
         record: called with each primitive, see `Tracer`.
         method: a method of the model to trace instead of `call`.
-
-    Returns:
-        The outputs.
     """
     with unrecorded(model), variables_that_defer():
         call = method or export_call(model)
@@ -304,16 +294,7 @@ class Lowering:
 
 
 def lower(model, input_shapes, endpoints=()):
-    """Makes the graph of `model`, with its inputs and outputs as Values.
-
-    Args:
-        model: a built keras.Model in float32.
-        input_shapes: one shape per input, None for a free length; a free batch comes first.
-        endpoints: a further output, see `formats`.
-
-    Returns:
-        (graph, inputs, outputs)
-    """
+    """(graph, inputs, outputs) of a model: a Graph, and Values of it. For the arguments see `Order`."""
     batch = stand_in(model, input_shapes)
     tensors = [
         keras.KerasTensor((batch if shape[0] is None else shape[0], *shape[1:]), dtype=x.dtype, name=x.name)

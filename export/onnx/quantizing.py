@@ -84,9 +84,7 @@ def output_axis(node):
 
 def multiply_in_int8(node, weights, quantized):
     """(constants by name, nodes) that replace a product: int8 weights, and the range of each activation at run time.
-
-    Args:
-        quantized: names of the activations that are in int8 already; this product's is added.
+    `quantized` names the activations that are in int8 already; this product's is added.
     """
     from onnx import TensorProto, helper
 

@@ -134,14 +134,7 @@ def write_examples(path, inputs, outputs):
 
 
 def read_examples(path, inputs, outputs):
-    """Reads what `write_examples` wrote.
-
-    Args:
-        inputs, outputs: descriptions of the arrays: lists of {"shape": [...], "dtype": name}, None for a free length.
-
-    Returns:
-        Two lists of arrays (n, ...), n in 1 to 1024.
-    """
+    """Reads the two lists of arrays that `write_examples` wrote, by their descriptions in model.json."""
     wanted = by_name(inputs, outputs)
     try:
         with zipfile.ZipFile(path) as archive:

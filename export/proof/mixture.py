@@ -247,11 +247,7 @@ class Quantizer(Protocol):
 
 
 def run_quantizer(script, job, order, explain=None):
-    """Runs a format's script, beside its reading.py, in a separate process; the script calls `quantize_to_goal`.
-
-    Returns:
-        {layer: way} of the layers that are not on their first rung.
-    """
+    """Runs a format's script, beside its reading.py, that calls `quantize_to_goal`; returns what that prints."""
     with tempfile.TemporaryDirectory() as folder:
         job = {**job, "goal": str(Path(folder) / "goal.npz"), "reading": str(Path(script).with_name("reading.py"))}
         order.goal.save(job["goal"])

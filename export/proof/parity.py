@@ -31,11 +31,7 @@ class Difference:
 
 
 def compare_outputs(expected, received, further_outputs=()):
-    """Compares two lists of outputs (n, ...) of equal shapes; the worst of all outputs counts.
-
-    Args:
-        further_outputs: the names of the last of them.
-    """
+    """Compares two lists of outputs (n, ...), the last of which have names; the worst of all outputs counts."""
     pairs = list(zip(expected, received, strict=True))
     absolute = [largest_difference(a, b) for a, b in pairs]
     # The outputs of a zero-initialized head are all zero: then the absolute difference counts.

@@ -5,11 +5,11 @@ rewritten with those that it has. Swin needs two: windows are shifted by a roll,
 of up to eight axes.
 """
 
-import contextlib
 import math
 import tempfile
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from keras_vit.errors import ExportError, require_backend
 from keras_vit.export import saved_model, stablehlo
@@ -82,7 +82,6 @@ def transpose_in_steps(transpose, x, perm):
     return tf.reshape(transpose(x, [order.index(group) for group in groups]), to_shape(target))
 
 
-@contextlib.contextmanager
 def builtin_operators():
     """A context in which keras.ops.roll and keras.ops.transpose trace to operators that TFLite has. Keras looks both
     functions up in the module `tensorflow` at each call. The replacements compute the same, so other threads may use
@@ -90,20 +89,15 @@ def builtin_operators():
     """
     import tensorflow as tf
 
-    roll, transpose = tf.roll, tf.transpose
+    transpose = tf.transpose
 
     def builtin_transpose(a, perm=None, *args, **kwargs):
         many = perm is not None and len(perm) > MOST_AXES and list(a.shape).count(None) <= 1
         return transpose_in_steps(transpose, a, list(perm)) if many else transpose(a, perm, *args, **kwargs)
 
-    tf.roll, tf.transpose = builtin_roll, builtin_transpose
-    try:
-        yield
-    finally:
-        tf.roll, tf.transpose = roll, transpose
+    return mock.patch.multiple(tf, roll=builtin_roll, transpose=builtin_transpose)
 
 
-@contextlib.contextmanager
 def composite_gelu():
     """A context in which exact GELU traces from JAX to one operator, not to polynomials of its error function."""
     import jax
@@ -116,11 +110,7 @@ def composite_gelu():
     def builtin_gelu(x, approximate=True):
         return gelu(x) if approximate else jax.lax.composite(exact, "aten.gelu.default")(x, approximate="none")
 
-    jax.nn.gelu = builtin_gelu
-    try:
-        yield
-    finally:
-        jax.nn.gelu = gelu
+    return mock.patch.object(jax.nn, "gelu", builtin_gelu)
 
 
 def emit_saved_model(order, folder):

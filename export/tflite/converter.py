@@ -195,12 +195,7 @@ def explain_log(log):
 
 
 def convert(source, folder, path, order):
-    """Writes the file `path`; see the package's `write`, also for its result and errors.
-
-    Args:
-        source: the keys of `main` on the source.
-        folder: a folder for temporary files.
-    """
+    """Writes the file `path` like the package's `write`; `source` has the keys of `main` on the source."""
     job = {**source, "float": str(folder / "float.tflite"), "output": str(path), "quantize": order.quantize}
     if order.goal is not None:
         finer = run_quantizer(__file__, job, order, explain_log)

@@ -128,12 +128,7 @@ def page_texts(name, vendor):
 
 
 def list_foreign_files(name, files):
-    """Lists files in a bundle's page that a browser would run, and that this version would not write.
-
-    Args:
-        name: the model's name.
-        files: {name: SHA-256} of the bundle's files, with "/".
-    """
+    """Lists those of {file: SHA-256} that a browser would run, and this version would not write for a model `name`."""
     vendored = f"{FOLDER}/{Path(VENDORED).name}/"
     vendor = any(file.startswith(vendored) for file in files)
     known = {f"{vendored}{file.name}": file.sha256 for file in RUNTIME}

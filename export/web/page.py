@@ -153,15 +153,9 @@ def write_model(source, folder, tell):
 
 
 def write_page(source, folder, about, inputs, *, pictures, references, vendor, tell):
-    """Writes the page of a bundle into the new folder `folder`.
+    """Writes the page of a bundle into a new folder, from its model.json and the inputs of its examples.
 
-    Args:
-        about: the contents of the bundle's model.json.
-        inputs: the bundle's examples, [float32 (n, h, w, c)].
-        pictures: sample pictures; see `bundle`.
-        references: names and vectors to compare with, for a page of vectors; see `bundle`.
-        vendor: whether to copy the runtime's files beside the page.
-        tell: called with lines of text.
+    See `bundle` for the other arguments.
     """
     (folder / "examples").mkdir(parents=True)
     if not about["labels"] and references is None and not gives_patches(source):

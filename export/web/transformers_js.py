@@ -101,11 +101,7 @@ def describe_layout(source):
 
 
 def write_layout(source, folder, tell):
-    """Writes the layout into the new folder `folder`, each ONNX file compared with the model.
-
-    Args:
-        tell: called with lines of text.
-    """
+    """Writes the layout into a new folder, each ONNX file compared with the model."""
     (folder / "onnx").mkdir(parents=True)
     if not getattr(source.model, "labels", None):
         tell("transformers: the model has no labels; its classes are called LABEL_0, LABEL_1 and so on")

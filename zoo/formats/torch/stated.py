@@ -147,10 +147,8 @@ def name_activation(config, known):
 
 
 def read_transformer(config_json, fields, heads, without=()):
-    """The `Stated` of a Transformer's configuration, with `fields`; `heads` is the default number of heads.
-
-    Args:
-        without: names that have no meaning in this configuration, only in others.
+    """The `Stated` of a Transformer's configuration, with `fields`; `heads` is the default number of heads, and names
+    in `without` have no meaning in this configuration.
     """
     stated = {name: value for name, value in config_json.items() if name not in without}
     if isinstance(stated.get("layer_norm_eps"), float):
@@ -320,7 +318,7 @@ def read_mean_and_std(processor):
     normalizes = processor.get("do_normalize", True)
     mean, std = (processor["image_mean"], processor["image_std"]) if normalizes else ([0.0], [1.0])
     mean, std = (values if isinstance(values, list) else [values] for values in (mean, std))
-    if factor == 1 / 255 or abs(factor * 255 - 1) < 1e-6:
+    if abs(factor * 255 - 1) < 1e-6:
         return mean, std
     return [value / (255 * factor) for value in mean], [value / (255 * factor) for value in std]
 
