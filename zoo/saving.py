@@ -15,14 +15,6 @@ from keras_vit.zoo.formats.torch.transformers_files import write_config
 LAYOUTS = (None, "timm", "transformers", "hub")
 
 
-def require_layout(path, layout):
-    """Refuses an unknown layout, and one for a file that is not .safetensors."""
-    if layout not in LAYOUTS:
-        raise ConfigError(describe_unknown("layout", layout, LAYOUTS[1:]))
-    if layout and path.suffix != ".safetensors":
-        raise ConfigError(f"layout={layout!r} is for .safetensors files. Received: {path}.")
-
-
 def save(
     model: Classifier,
     path: str | os.PathLike[str],
@@ -69,7 +61,10 @@ def save(
         return
     module, model = find_ending(path).load(), without_lora(getattr(model, "folded_from", model))
     chosen = {} if layout is None else {"layout": layout}
-    require_layout(path, layout)
+    if layout not in LAYOUTS:
+        raise ConfigError(describe_unknown("layout", layout, LAYOUTS[1:]))
+    if layout and path.suffix != ".safetensors":
+        raise ConfigError(f"layout={layout!r} is for .safetensors files. Received: {path}.")
     if not path.parent.is_dir():
         raise CheckpointError(
             f"Nothing can be written in {path.parent}: there is no such folder. Make it, or choose another."

@@ -92,8 +92,8 @@ class Graph:
         return x if x.channels_first else self.reordered(x, TO_FIRST, True)
 
     def channels_last(self, x):
-        """The tensor stored as in Keras, channels last."""
-        return self.reordered(x, TO_LAST, False) if x.channels_first else x
+        """The tensor stored as in Keras, channels last; a constant is."""
+        return self.reordered(x, TO_LAST, False) if isinstance(x, Value) and x.channels_first else x
 
     def reordered(self, x, perm, channels_first):
         key = (x.name, channels_first)

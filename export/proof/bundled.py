@@ -27,13 +27,9 @@ def fits(value, kind):
     return find_misfit(value, kind) is None
 
 
-def whole(least=0, most=1 << 62):
-    """The kind of whole numbers from `least` to `most`."""
-    return lambda x: fits(x, int) and least <= x <= most
-
-
-def between(least, most):
-    return lambda x: fits(x, float) and least <= x <= most
+def between(least, most, kind=float):
+    """The kind of numbers from `least` to `most`."""
+    return lambda x: fits(x, kind) and least <= x <= most
 
 
 def some(kind, least=1, most=64):
@@ -55,10 +51,11 @@ def are_further_outputs(x):
     return fits(x, [INPUT]) and len({y["name"] for y in x} & FURTHER) == len(x)
 
 
-TENSOR = {"dtype": DTYPES, "shape": some((None, whole(0, LENGTHS)), 1, 8)}
+SIZE, SHARE = between(0, 1 << 62, int), (None, between(0, 1))
+TENSOR = {"dtype": DTYPES, "shape": some((None, between(0, LENGTHS, int)), 1, 8)}
 INPUT = {**TENSOR, "name": str}
 FIELDS_OF_PREPROCESSING = {
-    "image_size": some(whole(1, 1 << 16), 2, 2),
+    "image_size": some(between(1, 1 << 16, int), 2, 2),
     "mean": (float, some(float)),
     "std": (is_positive, some(is_positive)),
     "interpolation": ("bilinear", "bicubic", "lanczos3", "nearest"),
@@ -69,23 +66,23 @@ ARTEFACT = {
     "format": NAMES,
     "file": str,
     "quantize": (None, *QUANTIZE),
-    "bytes": whole(),
-    "weight_bytes": whole(),
-    "model_weight_bytes": whole(),
+    "bytes": SIZE,
+    "weight_bytes": SIZE,
+    "model_weight_bytes": SIZE,
     "max_abs_diff": float,
     "max_rel_diff": float,
     "cosine": float,
-    "top1_agreement": (None, between(0, 1)),
-    "top5_agreement": (None, between(0, 1)),
-    "top1_regret": (None, between(0, 1)),
-    "images": whole(),
-    "batches": some(whole(1, MOST_EXAMPLES)),
+    "top1_agreement": SHARE,
+    "top5_agreement": SHARE,
+    "top1_regret": SHARE,
+    "images": SIZE,
+    "batches": some(between(1, MOST_EXAMPLES, int)),
     "tolerance": (None, float),
     "finer": {str: tuple(WAYS)},
     "latency_ms": {str: float},
     "model_latency_ms": {str: float},
     "further_outputs": {str: float},
-    "gpu": (None, {"adapter": str, "operations": whole(), "taken": whole(), "refused": [str]}),
+    "gpu": (None, {"adapter": str, "operations": SIZE, "taken": SIZE, "refused": [str]}),
 }
 FIELDS = {
     "name": str,

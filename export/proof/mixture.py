@@ -12,7 +12,6 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
@@ -234,18 +233,6 @@ def choose_ways(
     return take_steps(rungs, costs, steps[:many])
 
 
-class Quantizer(Protocol):
-    """Writes a format's file with each layer stored in its own way; `goal` calibrates it."""
-
-    goal: Goal
-    ladders: dict[str, tuple[str, ...]]  # {layer: its ways}, from the roughest
-    sizes: dict[str, int]  # {layer: its number of weights}
-    convolutions: set[str]  # of the layers, those that begin in int8
-
-    def write(self, ways: Ways, output: str) -> None:
-        """Writes the new file `output`."""
-
-
 def run_quantizer(script, job, order, explain=None):
     """Runs a format's script, beside its reading.py, that calls `quantize_to_goal`; returns what that prints."""
     with tempfile.TemporaryDirectory() as folder:
@@ -260,7 +247,7 @@ def shorten_name(name, names):
     return first if sum(other.split(";")[0] == first for other in names) == 1 else name
 
 
-def choose_in_turn(quantizer: Quantizer, measure: Measure, tell: Callable[[str], object]) -> Ways:
+def choose_in_turn(quantizer, measure: Measure, tell: Callable[[str], object]) -> Ways:
     """Chooses all ways: first the other layers', with `convolutions` in float; then these, by their own bound."""
     ladders, late = quantizer.ladders, quantizer.convolutions
     ways = dict(list_rungs(ladders)[-1])
@@ -275,10 +262,12 @@ def choose_in_turn(quantizer: Quantizer, measure: Measure, tell: Callable[[str],
     return ways
 
 
-def quantize_to_goal(job, quantizer: Quantizer):
+def quantize_to_goal(job, quantizer):
     """Writes job["output"] with the ways that the goal needs, and prints which layers are not on their first rung.
 
-    Lines of text on each step come first, as JSON strings; then {layer: way} as a JSON object.
+    Lines of text on each step come first, as JSON strings; then {layer: way} as a JSON object. A format's quantizer has
+    the `goal`; the `ladders` and `sizes` of `choose_ways`; `convolutions`, the set of those that begin in int8; and
+    `write(ways, output)`, which writes a new file.
     """
     goal, output, ladders = quantizer.goal, Path(job["output"]), quantizer.ladders
     load = runpy.run_path(job["reading"])["load"]

@@ -94,24 +94,19 @@ def count_stored_numbers(path):
         return sum(math.prod(dataset.shape) for dataset in floats)
 
 
-def build_with_weights(weights, config):
-    """Builds a model of the configuration with the values that Keras reads from the HDF5 file `weights`."""
-    from keras_vit.models import build
-
-    model = build(config)
-    with blame_file("does not hold the weights of the model it describes"), np.errstate(over="ignore"):
-        model.load_weights(weights)
-    return model
-
-
 def as_tensor(name, variable, shape):
     return Tensor(name, shape, lambda: variable.numpy().reshape(shape))
 
 
 def open_weights(path, weights, config, preprocessing, labels):
-    """The `OpenCheckpoint` for `path`, with values from the HDF5 file `weights`."""
+    """The `OpenCheckpoint` for `path`, with the values that Keras reads from the HDF5 file `weights`."""
+    from keras_vit.models import build
+
     require_plausible(config, count_stored_numbers(weights))
-    table = official_variables(build_with_weights(weights, config))
+    model = build(config)
+    with blame_file("does not hold the weights of the model it describes"), np.errstate(over="ignore"):
+        model.load_weights(weights)
+    table = official_variables(model)
     tensors = {name: as_tensor(name, variable, shape) for name, (variable, shape) in table.items()}
     return OpenCheckpoint(path, config, tensors, preprocessing, labels)
 

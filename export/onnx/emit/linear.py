@@ -18,8 +18,7 @@ KERNEL_TO_ONNX = (3, 2, 0, 1)  # (h, w, in, out) -> (out, in, h, w)
 
 
 def matmul(g, operation, out, x1, x2):
-    x1, x2 = (g.channels_last(x) if isinstance(x, Value) else np.asarray(x) for x in (x1, x2))
-    return g.add("MatMul", [x1, x2], out.shape, out.dtype)
+    return g.add("MatMul", [g.channels_last(x1), g.channels_last(x2)], out.shape, out.dtype)
 
 
 def merge_lengths(sizes, letters):
@@ -49,7 +48,7 @@ def einsum(g, operation, out, *xs):
         raise ValueError(f"einsum {operation.subscripts}")
     inputs, target = operation.subscripts.replace(" ", "").split("->")
     one, two = inputs.split(",")
-    x, y = (g.channels_last(v) if isinstance(v, Value) else np.asarray(v) for v in xs)
+    x, y = map(g.channels_last, xs)
     sizes = {**dict(zip(one, x.shape, strict=True)), **dict(zip(two, y.shape, strict=True))}
     both = [c for c in one if c in two]
     batch = [c for c in target if c in both]

@@ -19,10 +19,8 @@ def align_orders(g, values):
     than four axes, because broadcasts align from the end.
     """
     first = any(isinstance(x, Value) and x.channels_first for x in values)
-    if first and any(isinstance(x, Value) and len(x.shape) != 4 for x in values):
-        return [g.channels_last(x) if isinstance(x, Value) else x for x in values], False
-    if not first:
-        return values, False
+    if not first or any(isinstance(x, Value) and len(x.shape) != 4 for x in values):
+        return [*map(g.channels_last, values)], False
     return [g.channels_first(x) if isinstance(x, Value) else constant_first(x) for x in values], True
 
 

@@ -3,6 +3,8 @@
 import contextlib
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from keras_vit.errors import ConfigError
 from keras_vit.files import read_json
 from keras_vit.models.preprocessing import Preprocessing, UnknownPreprocessing
@@ -317,10 +319,9 @@ def read_mean_and_std(processor):
     factor = processor.get("rescale_factor", 1 / 255) if processor.get("do_rescale", True) else 1
     normalizes = processor.get("do_normalize", True)
     mean, std = (processor["image_mean"], processor["image_std"]) if normalizes else ([0.0], [1.0])
-    mean, std = (values if isinstance(values, list) else [values] for values in (mean, std))
     if abs(factor * 255 - 1) < 1e-6:
         return mean, std
-    return [value / (255 * factor) for value in mean], [value / (255 * factor) for value in std]
+    return [np.divide(values, 255 * factor).tolist() for values in (mean, std)]
 
 
 def read_resized_size(processor):

@@ -97,11 +97,7 @@ def make_timm_state(model: Any) -> tuple[ViTConfig | ResNetConfig, dict[str, np.
 
 
 def vit_arguments(config: ViTConfig) -> tuple[str, dict[str, Any]]:
-    """(a name of timm, the arguments that make it a ViT of this configuration).
-
-    Raises:
-        CheckpointError: if timm's VisionTransformer cannot compute it.
-    """
+    """(a name of timm, the arguments that make it a ViT of this configuration)."""
     far = [f"{name}={getattr(config, name)!r}" for name, value in PLAIN.items() if getattr(config, name) != value]
     pools = {classifier: pool for pool, classifier in POOLS.items()}
     if config.classifier not in pools:
@@ -141,11 +137,7 @@ def vit_arguments(config: ViTConfig) -> tuple[str, dict[str, Any]]:
 
 
 def name_resnet(config: ResNetConfig) -> str:
-    """timm's name of a BiT ResNet.
-
-    Raises:
-        CheckpointError: if it has none.
-    """
+    """timm's name of a BiT ResNet."""
     name = f"resnetv2_{LAYERS.get(config.depths)}x{config.width_factor:g}_bit"
     if name not in read_architectures():
         raise CheckpointError(f"timm has no BiT ResNet of depths {config.depths} and width {config.width_factor:g}.")

@@ -103,11 +103,7 @@ def find_ratio(config):
 
 
 def find_kind(config):
-    """Finds the class of transformers that computes the same as a model of this configuration.
-
-    Raises:
-        CheckpointError: if there is none.
-    """
+    """Finds the class of transformers that computes the same as a model of this configuration."""
     if type(config) is not ViTConfig:
         raise CheckpointError("layout='transformers' is for Vision Transformers. Leave it out for timm's names.")
     kinds = KINDS[bool(config.num_classes)]
