@@ -111,17 +111,12 @@ def follow_export_calls(model):
             del vars(layer)["call"]
 
 
-def scale_images(images, preprocessing):
-    """Preprocesses uint8 images to float32 inputs of a model."""
-    if preprocessing is None:
-        return images.astype("float32") / 127.5 - 1
-    return np.asarray(preprocessing(images), "float32")
-
-
 def scale_probes(images, preprocessing):
     """Preprocesses images that already have the input's size, without resizing them to `preprocessing`'s size."""
-    if preprocessing is None or images.shape[1:3] == tuple(preprocessing.image_size):
-        return scale_images(images, preprocessing)
+    if preprocessing is None:
+        return images.astype("float32") / 127.5 - 1
+    if images.shape[1:3] == tuple(preprocessing.image_size):
+        return np.asarray(preprocessing(images), "float32")
     return ((images / 255 - preprocessing.mean) / preprocessing.std).astype("float32")
 
 
@@ -190,28 +185,6 @@ def gather_images(images, count, inputs):
     return [np.concatenate(column)[:count] for column in zip(*batches, strict=True)]
 
 
-def choose_inputs(model, shapes, images, count, preprocessing):
-    """Chooses a list with one array per input of the model, all with the same number of images.
-
-    Args:
-        images: None for probes; an array (n, h, w, c); a list of arrays for several inputs; or an iterable of batches
-            such as a tf.data.Dataset, whose elements may be (inputs, labels). uint8 goes through `preprocessing`.
-    """
-    if images is None:
-        arrays = [
-            make_probe(shape, count, x.dtype, preprocessing) for shape, x in zip(shapes, model.inputs, strict=True)
-        ]
-    else:
-        arrays = gather_images(images, count, len(shapes))
-        arrays = [scale_images(x, preprocessing) if x.dtype == "uint8" and preprocessing else x for x in arrays]
-        for array, shape in zip(arrays, shapes, strict=True):
-            if not has_shape(array, shape) or not len(array):
-                raise ExportError(
-                    f"images must have the shape {shape} of the model's input. Received: shape {array.shape}."
-                )
-    return [array.astype(x.dtype) for array, x in zip(arrays, model.inputs, strict=True)]
-
-
 @dataclass(frozen=True)
 class Source:
     """A model, prepared once for all its artefacts, with the options that they share.
@@ -256,13 +229,24 @@ class Source:
         return (shape[0], *size, shape[3])
 
     def choose_inputs(self, shapes, count):
-        """An array (count, ...) for each input; the size of images, if free, is the model's own, or 224."""
+        """An array of at most `count` images for each input; their size, if free, is the model's own, or 224."""
         size = getattr(self.preprocessing, "image_size", None) or (224, 224)
-        filled = [
+        shapes = [
             (shape[0], *(n or m for n, m in zip(shape[1:3], size, strict=True)), shape[3]) if len(shape) == 4 else shape
             for shape in shapes
         ]
-        return choose_inputs(self.functional, filled, self.images, count, self.preprocessing)
+        inputs, preprocessing = self.functional.inputs, self.preprocessing
+        if self.images is None:
+            pairs = zip(shapes, inputs, strict=True)
+            return [make_probe(shape, count, x.dtype, preprocessing).astype(x.dtype) for shape, x in pairs]
+        arrays = gather_images(self.images, count, len(shapes))
+        arrays = [np.asarray(preprocessing(x)) if x.dtype == "uint8" and preprocessing else x for x in arrays]
+        for array, shape in zip(arrays, shapes, strict=True):
+            if not has_shape(array, shape) or not len(array):
+                raise ExportError(
+                    f"images must have the shape {shape} of the model's input. Received: shape {array.shape}."
+                )
+        return [array.astype(x.dtype) for array, x in zip(arrays, inputs, strict=True)]
 
     def describe(self, shapes, further_outputs=()):
         """See `describe_model`."""

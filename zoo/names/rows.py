@@ -239,8 +239,9 @@ def match_stem(pattern, stem, example):
     return found
 
 
-def with_sizes(checkpoint):
-    """Adds the numbers that follow from a checkpoint's configuration: parameters, and four bytes for each."""
+def make_row(collection, **fields):
+    """A row of a collection, with what follows from its configuration: parameters, and four bytes for each."""
+    checkpoint = as_checkpoint({**read_registry()["collections"][collection], "collection": collection, **fields})
     count = cost.count_parameters(checkpoint.config)
     return dataclasses.replace(checkpoint, parameters=count, bytes=4 * count, bytes_source="computed")
 
@@ -254,20 +255,15 @@ def parse_augreg(stem):
     """
     found = match_stem(AUGREG_STEM, stem, "B_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0")
     dataset, num_classes = AUGREG_DATASETS[found["task"] or found["dataset"]]
-    return with_sizes(
-        PublicCheckpoint(
-            url=f"{AUGREG_ROOT}{stem}.npz",
-            variant=AUGREG_MODELS[found["model"]],
-            collection="augreg",
-            num_classes=num_classes,
-            classifier="token",
-            resolution=int(found["resolution"] or 224),
-            crop=None if found["task"] else 0.875,
-            pretraining=AUGREG_DATASETS[found["dataset"]][0],
-            dataset=dataset,
-            source="arXiv 2106.10270",
-            licence="Apache-2.0",
-        )
+    return make_row(
+        "augreg",
+        url=f"{AUGREG_ROOT}{stem}.npz",
+        variant=AUGREG_MODELS[found["model"]],
+        num_classes=num_classes,
+        resolution=int(found["resolution"] or 224),
+        crop=None if found["task"] else 0.875,
+        pretraining=AUGREG_DATASETS[found["dataset"]][0],
+        dataset=dataset,
     )
 
 
@@ -281,18 +277,13 @@ def parse_vtab(stem):
     """
     found = match_stem(VTAB_STEM, stem, "BiT-M-R50x1-run0-svhn")
     large = 480 if found["model"] == "R152x4" else 384
-    return with_sizes(
-        PublicCheckpoint(
-            url=f"{VTAB_ROOT}{stem}.npz",
-            variant=found["model"],
-            collection="vtab",
-            num_classes=VTAB_TASKS[found["task"]],
-            resolution=128 if found["task"] in SMALL_IMAGES else large,
-            pretraining="imagenet21k",
-            dataset=found["task"],
-            source="arXiv 1912.11370",
-            licence="Apache-2.0",
-        )
+    return make_row(
+        "vtab",
+        url=f"{VTAB_ROOT}{stem}.npz",
+        variant=found["model"],
+        num_classes=VTAB_TASKS[found["task"]],
+        resolution=128 if found["task"] in SMALL_IMAGES else large,
+        dataset=found["task"],
     )
 
 
