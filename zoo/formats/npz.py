@@ -3,6 +3,7 @@
 Archives from `write` describe their model in the comment.
 """
 
+import io
 import json
 import math
 import re
@@ -30,6 +31,7 @@ from keras_vit.zoo.formats.checkpoint import (
 from keras_vit.zoo.formats.variables import official_arrays
 
 COMPLAINT = "cannot be read as a numpy archive (.npz)"
+MOST_HEADER = 10_000  # bytes of an array's header, as in numpy
 MOST_COMMENT = 2**16 - 1  # bytes, the limit of a zip archive's comment
 
 # {prefix of the model's tensors: prefixes to leave out}: optimizer slots, the text tower of a two-tower model.
@@ -75,10 +77,11 @@ def read_member(archive, member):
 
 
 def read_header(stream):
-    """(shape, dtype) of a numpy array; numpy refuses a header of over 10,000 bytes."""
-    read = npy.read_array_header_1_0 if npy.read_magic(stream) == (1, 0) else npy.read_array_header_2_0
-    shape, _, dtype = read(stream)
-    return shape, dtype
+    """(shape, dtype, place of the values) of a numpy array; a header of over MOST_HEADER bytes seems to end early."""
+    head = io.BytesIO(stream.read(MOST_HEADER))
+    read = npy.read_array_header_1_0 if npy.read_magic(head) == (1, 0) else npy.read_array_header_2_0
+    shape, _, dtype = read(head)
+    return shape, dtype, head.tell()
 
 
 def describe_member(archive, member):
@@ -87,8 +90,7 @@ def describe_member(archive, member):
     if not name or name.startswith(("/", "\\")) or ".." in name or "\\" in name or ":" in name:
         raise Fault(f"holds a tensor named like a path outside: {member.filename!r}.")
     with blame_file(f"cannot be read: {member.filename} is not a numpy array"), archive.open(member) as stream:
-        shape, dtype = read_header(stream)
-        start = stream.tell()
+        shape, dtype, start = read_header(stream)
     if dtype.kind not in "fiu" and dtype != np.dtype("V2"):
         raise Fault(f"holds {member.filename} of dtype {dtype}; expected an array of numbers.")
     if min(shape, default=0) < 0 or start + math.prod(shape) * dtype.itemsize != member.file_size:
