@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from keras_vit.errors import ImageError
+from keras_vit.errors import ConfigError, ImageError
 from keras_vit.images.pillow import MOST_PIXELS
 from keras_vit.images.pixels import crop_offset, passes, require_images, size_before_crop
 from keras_vit.models.config import is_number, pair, require
@@ -155,3 +155,12 @@ def to_probabilities(logits, model):
 def preprocessing_of(fields):
     """The `Preprocessing`, or `UnknownPreprocessing`, with the fields from a model's description."""
     return UnknownPreprocessing(str(fields["unknown"])) if set(fields) == {"unknown"} else Preprocessing(**fields)
+
+
+def require_described(model: Any) -> None:
+    """Refuses a model from elsewhere: it has no configuration and no preprocessing."""
+    if not hasattr(getattr(model, "config", None), "num_classes"):
+        raise ConfigError(
+            f"A {type(model).__name__} does not say how images become its input. Expected a model of this package, or "
+            "an exported one, as inference.open_model opens it."
+        )
