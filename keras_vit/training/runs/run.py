@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -201,34 +201,25 @@ class Run:
             "versions": {"keras": keras.__version__},
             **(config or {}),
         }
-        if is_chief(model):
-            text = json.dumps(facts, indent=2, default=str)
-            with self.writing("config.json") as path:
-                path.write_text(text, "utf-8")
+        text = json.dumps(facts, indent=2, default=str)
+        self.write(model, "config.json", lambda path: path.write_text(text, "utf-8"))
 
     def write_final(self, model):
         """Writes the last weights, and ends with the averaged ones, if there are any."""
-        self.write_weights(model, "last.weights.npz")
+        self.write(model, "last.weights.npz", functools.partial(write_weights, model))
         optimizer = unwrap(model.optimizer)
         optimizer.unfinished = False
         optimizer.finalize_variable_values(model.trainable_variables)
         if optimizer.use_ema:
-            self.write_weights(model, "averaged.weights.npz")
-        if is_chief(model):
-            with self.writing("model.keras") as path:
-                used_later(model).save(path)
+            self.write(model, "averaged.weights.npz", functools.partial(write_weights, model))
+        self.write(model, "model.keras", lambda path: used_later(model).save(path))
 
-    def write_weights(self, model, name):
-        if is_chief(model):
-            with self.writing(name) as path:
-                write_weights(model, path)
-
-    @contextlib.contextmanager
-    def writing(self, name: str) -> Iterator[Path]:
-        """Yields the path to write a file that the run needs to be finished; see `RunFolder.writing`.
+    def write(self, model: keras.Model, name: str, write: Callable[[Path], object]) -> None:
+        """Writes a file that the run needs to be finished, by `write(path)` in the first or only worker.
 
         Raises:
             RunError: when it could not be written.
         """
-        with require_written(self.folder), self.files.writing(name) as path:
-            yield path
+        if is_chief(model):
+            with require_written(self.folder), self.files.writing(name) as path:
+                write(path)
