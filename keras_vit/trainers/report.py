@@ -11,7 +11,7 @@ import numpy as np
 from keras_vit import evaluation, training
 from keras_vit.errors import quote_some, without_secrets
 from keras_vit.trainers.choices import choose_checkpoint
-from keras_vit.trainers.plan import evaluation_batches, recipe_for
+from keras_vit.trainers.plan import recipe_for
 from keras_vit.training.runs.folder import CHECKPOINTS, EVENTS, FILES, read_monitor
 from keras_vit.training.runs.history import find_best, read_rows
 
@@ -169,9 +169,9 @@ def load_best(model, folder):
     return best["epoch"]
 
 
-def judge_classes(run, model, examples, batches):
+def judge_classes(run, model, examples, batch_size):
     """("accuracy", its value, its interval, a sentence) of the model; writes the mistakes."""
-    found = evaluation.collect_predictions(model, batches)
+    found = evaluation.collect_predictions(model, examples.evaluation(batch_size, model.preprocessing))
     names, paths = examples.class_names, examples.paths()
     run.write(model, "mistakes.png", partial(evaluation.draw_mistakes, found, names))
     if paths is not None:
@@ -225,8 +225,7 @@ def judge(run, model, recipe, splits, tell):
         elif splits.train.masked:
             metric, score, interval, said = judge_masks(run, model, judged, batch_size)
         else:
-            batches = evaluation_batches(judged, recipe, model, model.microbatches)
-            metric, score, interval, said = judge_classes(run, model, judged, batches)
+            metric, score, interval, said = judge_classes(run, model, judged, batch_size)
         which = f"epoch {best}, the best of {epochs}" if best is not None else "the last step"
         tell(f"{name} {metric.replace('_', ' ').replace('iou', 'IoU')} of {which}: {said}.")
     if skipped := sum(len(split.unreadable.names) for split in splits if split):

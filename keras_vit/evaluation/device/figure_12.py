@@ -57,7 +57,7 @@ def nearest_size(model: str, image_size: int) -> int:
     >>> nearest_size("ViT-H/14", 512), nearest_size("R50x1", 500)
     (518, 500)
     """
-    step = getattr(variant(model).config, "pixels_per_token", (1,))[0]
+    step = variant(model).config.size_step
     return max(1, round(image_size / step)) * step
 
 
