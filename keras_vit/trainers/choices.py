@@ -113,11 +113,9 @@ def recall_settings(folder: Path, typed: Mapping[str, Any]) -> Settings:
     """The settings that the run in `folder` began with, replaced by those typed now.
 
     Raises:
-        RunError: when there is no run, or its config.json is damaged.
+        RunError: when its config.json is damaged.
         ConfigError: if a setting may not change after a saved step, or config.json names an address never fetched here.
     """
-    if not (folder / "config.json").is_file():
-        raise RunError(f"There is no run in {folder} to resume. Begin one: give a dataset and a model.")
     begun = read_config(folder, to_resume=True)
     known = {field.name for field in dataclasses.fields(Settings)}
     recorded = {name: value for name, value in begun["settings"].items() if name in known}
