@@ -97,8 +97,8 @@ def field_of(config, field):
 
 def require_variant(config, row):
     """Refuses a checkpoint unless it has the row's architecture."""
-    if type(config) is not type(row.config):
-        kinds = [MODELS[type(each)].partition(":")[2] for each in (config, row.config)]
+    if type(config) is not row.config_class:
+        kinds = [MODELS[each].partition(":")[2] for each in (type(config), row.config_class)]
         raise Fault(f"is not a {row.name} checkpoint: it holds a model of class {kinds[0]}, not {kinds[1]}.")
     for field in ("patch_size", "hidden_size", "num_layers", "num_heads", "mlp_dim", "depths", "width_factor"):
         found, expected = field_of(config, field), field_of(row.config, field)
