@@ -98,7 +98,7 @@ def name_variant(config: Any) -> str | None:
 
     if type(config) not in (ViTConfig, ResNetConfig):
         return None
-    rows = (row for row in VARIANTS.values() if type(row.config) is type(config))
+    rows = (row for row in VARIANTS.values() if row.config_class is type(config))
     return next((row.name for row in rows if shape(row.config) == shape(config)), None)
 
 

@@ -29,8 +29,8 @@ from keras_vit.training.runs.callbacks import (
 from keras_vit.training.runs.checkpoints import Checkpoints
 from keras_vit.training.runs.folder import CHECKPOINTS, RunFolder, require_written
 from keras_vit.training.runs.history import list_epoch_ends, plan_segments
-from keras_vit.training.runs.saver import Saver
-from keras_vit.training.runs.state import collect_state, restore_state, used_later, write_weights
+from keras_vit.training.runs.saver import Saver, restore_newest
+from keras_vit.training.runs.state import collect_state, used_later, write_weights
 
 if TYPE_CHECKING:
     import os
@@ -153,7 +153,7 @@ class Run:
             if is_chief(model):
                 around.enter_context(self.files.hold(resume))
             build_for(model, train(0).element_spec)
-            start = self.restore_newest(model) if resume else 0
+            start = restore_newest(self.store, model) if resume else 0
             if start > total_steps:
                 raise RunError(f"The run has already done {start} steps, more than {total_steps}.")
             self.write_config(model, config, total_steps, steps_per_epoch or total_steps, monitor)
@@ -182,15 +182,6 @@ class Run:
                     break
             saver.signals.until = "its last files are written"
             self.write_final(model)
-
-    def restore_newest(self, model):
-        """Restores the newest readable checkpoint and returns its step, 0 when there is none."""
-        found = self.store.newest()
-        if found is None:
-            return 0
-        step, arrays = found
-        restore_state(model, arrays)
-        return step
 
     def write_config(self, model, config, total_steps, steps_per_epoch, monitor):
         facts = {
