@@ -98,10 +98,8 @@ def describe_member(archive, member):
     return Tensor(name, shape, lambda: read_member(archive, member))
 
 
-def open_npz(path):
+def list_tensors(archive):
     """The tensors of a numpy archive: {name: Tensor}. Nothing is unpickled, and only headers are read."""
-    archive = open_archive(path, COMPLAINT)
-    # The tensors keep the archive open; it closes when the last of them is dropped.
     tensors = [describe_member(archive, member) for member in archive.infolist()]
     return gather((tensor.source, tensor) for tensor in tensors)
 
@@ -243,11 +241,10 @@ def to_first_layout(tensors):
 
 def read(path, hints):
     """Opens the file as an `OpenCheckpoint`."""
-    tensors = to_first_layout(open_npz(path))
-    with open_archive(path, COMPLAINT) as archive:
-        comment = archive.comment
-    if comment.startswith(b"{"):
-        config, preprocessing, labels = read_description(parse_json(comment))
+    archive = open_archive(path, COMPLAINT)  # the tensors keep it open until the last of them is dropped
+    tensors = to_first_layout(list_tensors(archive))
+    if archive.comment.startswith(b"{"):
+        config, preprocessing, labels = read_description(parse_json(archive.comment))
     else:
         config, preprocessing, labels = read_config(tensors, hints, stated=hints.fields), None, None
     require_plausible(config, count_numbers(tensors), MOST_MISSING)
