@@ -152,11 +152,7 @@ def supported_quantize(row, quantize):
 
 
 def keep_others(source, out, staging, formats):
-    """Copies artefacts of other formats from `out` into the new bundle; returns their entries of model.json.
-
-    Raises:
-        ExportError: when they belong to another model.
-    """
+    """Copies artefacts of other formats from `out` into the new bundle; returns their entries of model.json."""
     if not ExportFolder(out).digests() or not (Path(out) / "model.json").is_file():
         return []
     before = read_model_json(out)
@@ -197,11 +193,7 @@ def require_same_model(folder, before, others, source):
 
 
 def keep_artefacts(folder, others, staging):
-    """Copies the files of artefacts that stay from the old bundle to the new one.
-
-    Raises:
-        ExportError: when a killed export had begun to replace one of them.
-    """
+    """Copies the files of artefacts that stay from the old bundle to the new one."""
     files = ExportFolder(folder).digests()
     for entry in others:
         pattern = re.compile(format_named(entry["format"]).bundled_pattern(), re.ASCII)

@@ -103,11 +103,7 @@ def as_properties(description):
 
 
 def from_properties(properties):
-    """The entries DESCRIBED of a description, from the strings of `as_properties`.
-
-    Raises:
-        ValueError: when they are too long for a description, or not JSON.
-    """
+    """The entries DESCRIBED of a description, from the strings of `as_properties`."""
     texts = {name: properties[name] for name in DESCRIBED if name in properties}
     require_short(sum(map(len, texts.values())))
     return {name: text if name in TEXTS else json.loads(text) for name, text in texts.items()}

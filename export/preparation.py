@@ -196,9 +196,6 @@ def choose_inputs(model, shapes, images, count, preprocessing):
     Args:
         images: None for probes; an array (n, h, w, c); a list of arrays for several inputs; or an iterable of batches
             such as a tf.data.Dataset, whose elements may be (inputs, labels). uint8 goes through `preprocessing`.
-
-    Raises:
-        ExportError: if `images` is empty or has another shape.
     """
     if images is None:
         arrays = [
@@ -241,9 +238,6 @@ class Source:
 
         Args:
             free_size: whether the format can leave height and width free.
-
-        Raises:
-            ExportError: if a size is needed but not known, or contradicts the model's.
         """
         return [self.choose_shape(tuple(x.shape), free_size) for x in self.functional.inputs]
 

@@ -34,9 +34,6 @@ def run_script(script, job, explain=None, time_limit=None, tell=None):
 
     Returns:
         The last other JSON value that the script writes to stdout; None if there is none.
-
-    Raises:
-        ExportError: if the script fails, or exceeds the time limit.
     """
     command = [sys.executable, "-P", str(Path(__file__).parent / script)]
     explain, late = explain or last_line, threading.Event()

@@ -59,11 +59,7 @@ def make_forward(model, further_outputs=()):
 
 
 def trace(order: Order, platforms: Sequence[str] = PLATFORMS):
-    """The order's model as a jax.export.Exported; free lengths are symbols, and all inputs share that of the batch.
-
-    Raises:
-        ExportError: if Keras does not run on JAX.
-    """
+    """The order's model as a jax.export.Exported; free lengths are symbols, and all inputs share that of the batch."""
     require_backend("Writing StableHLO", "jax", error=ExportError)
     import jax.export
 

@@ -88,15 +88,6 @@ def make_presentable(text):
     return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} [...] {text[-LONGEST // 4 :]}"
 
 
-def is_whole(value: object, least: int = 0) -> bool:
-    """Whether a value is a whole number from `least` to 2 ** 31 - 1; False for True and False.
-
-    >>> is_whole(3), is_whole(3.0), is_whole(True), is_whole(0, least=1)
-    (True, False, False, False)
-    """
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and least <= int(value) <= LARGEST
-
-
 class KerasVitError(Exception):
     """Base of all errors that this package raises for input it cannot use.
 
@@ -217,7 +208,11 @@ SHARED_FOLDER = (
 
 
 class Range(NamedTuple):
-    """The range of an argument, from `least` to `most`, and its description in errors and documentation."""
+    """The range of an argument, from `least` to `most`, and its description in errors and documentation.
+
+    >>> [value in COUNT for value in (3, 3.0, True, 0)]
+    [True, False, False, False]
+    """
 
     least: float
     most: float

@@ -250,10 +250,10 @@ def add_row(registry, tag, row):
 
 
 def format_registry(registry):
-    """The registry as the file has it: a line for each collection, default and checkpoint."""
+    """The registry as the file has it: a line for each collection, default, table of a grammar and checkpoint."""
     lines = {
         part: [f"  {json.dumps(name)}: {json.dumps(value, **LOOK)}" for name, value in registry[part].items()]
-        for part in ("collections", "defaults")
+        for part in ("collections", "defaults", "grammars")
     }
     found = [f"  {json.dumps(row, **LOOK)}" for row in registry["checkpoints"]]
     join = ",\n".join

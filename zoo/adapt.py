@@ -118,11 +118,7 @@ def takes_new_head(config, wanted, labels, request):
 
 
 def plan_target(config, labels, request):
-    """Plans the `Target` of a request for a checkpoint of the given configuration and labels.
-
-    Raises:
-        ConfigError: for an invalid request, or a head that cannot be kept or made.
-    """
+    """Plans the `Target` of a request for a checkpoint of the given configuration and labels."""
     changes = drop_inapplicable(config, request.fields)
     require_fields(changes, (type(config),))
     if isinstance(config, ViTConfig) and "image_size" in changes:
@@ -143,11 +139,7 @@ def plan_target(config, labels, request):
 
 
 def plan_adaptation(config, labels, request):
-    """`plan_target` for tensors of the given configuration: they can be resized, but not converted to another kind.
-
-    Raises:
-        ConfigError: for an invalid request, or a kind of position embeddings that the checkpoint does not have.
-    """
+    """`plan_target` for tensors of the given configuration: they can be resized, but not converted to another kind."""
     target = plan_target(config, labels, request)
     for field in dataclasses.fields(config):
         name, own, wanted = field.name, getattr(config, field.name), getattr(target.config, field.name)

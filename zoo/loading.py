@@ -97,8 +97,8 @@ def field_of(config, field):
 
 def require_variant(config, row):
     """Refuses a checkpoint unless it has the row's architecture."""
-    if type(config) is not type(row.config):
-        kinds = [MODELS[type(each)].partition(":")[2] for each in (config, row.config)]
+    if type(config) is not row.config_class:
+        kinds = [MODELS[each].partition(":")[2] for each in (type(config), row.config_class)]
         raise Fault(f"is not a {row.name} checkpoint: it holds a model of class {kinds[0]}, not {kinds[1]}.")
     for field in ("patch_size", "hidden_size", "num_layers", "num_heads", "mlp_dim", "depths", "width_factor"):
         found, expected = field_of(config, field), field_of(row.config, field)
@@ -134,13 +134,13 @@ def apply_registry(checkpoint, public):
     )
 
 
-def open_as_variant(path, row, hints):
-    """Opens the checkpoint at a path, and requires it to be of this variant; returns what `locate` does."""
-    hints = dataclasses.replace(hints, variant_heads=getattr(row.config, "num_heads", None))
-    checkpoint = with_image_size(open_checkpoint(path, hints), row.config)
+def open_as_variant(path, row, hints, config):
+    """Opens the checkpoint at a path, which must be of this variant; `config` has its image size, if no file has."""
+    hints = dataclasses.replace(hints, variant_heads=getattr(config, "num_heads", None))
+    checkpoint = with_image_size(open_checkpoint(path, hints), config)
     with about_file(path):
         require_variant(checkpoint.config, row)
-    return checkpoint, row.name
+    return checkpoint
 
 
 def locate(name, hints, request):
@@ -162,10 +162,8 @@ def locate(name, hints, request):
         untold |= {"classifier": found.config.classifier, "position_interpolation": found.position_interpolation}
     own_size = found.config.image_size
     hints = dataclasses.replace(hints, own_size=own_size, fields={**untold, **hints.fields})
-    checkpoint = open_checkpoint(path, hints)
+    checkpoint = open_as_variant(path, VARIANTS[found.variant], hints, found.config)
     with about_file(path):
-        checkpoint = with_image_size(checkpoint, found.config)
-        require_variant(checkpoint.config, VARIANTS[found.variant])
         return apply_registry(checkpoint, found), found.variant
 
 
@@ -245,7 +243,7 @@ def load(
     size: Any = None if image_size == (None, None) else image_size  # narrows the type
     hints = Hints(num_heads, image_size=size, patch_size=fields.get("patch_size"), fields=untold)
     if variant:
-        checkpoint, title = open_as_variant(Path(weights), variant, hints)
+        checkpoint, title = open_as_variant(Path(weights), variant, hints, variant.config), variant.name
     else:
         checkpoint, title = locate(name, hints, request)
     if position_interpolation and isinstance(checkpoint.config, ViTConfig):

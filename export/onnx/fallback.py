@@ -86,9 +86,6 @@ def convert_with_tf2onnx(order, folder, reason):
 
     Args:
         reason: why the model could not be traced; a part of the error.
-
-    Raises:
-        ExportError: when tf2onnx fails too, or leaves operators that ONNX does not have.
     """
     import onnx
     from onnxscript import optimizer

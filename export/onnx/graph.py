@@ -111,9 +111,6 @@ class Graph:
         """`target` for an ONNX Reshape: 0 copies the length at that place, -1 stands for one unknown length.
 
         `merged` holds places with an unknown length that differs from the source's at the same place.
-
-        Raises:
-            ValueError: when two lengths are unknown.
         """
         written = []
         for place, length in enumerate(target):

@@ -102,11 +102,7 @@ FIELDS = {
 
 
 def read_model_json(folder):
-    """The contents of `folder`/model.json.
-
-    Raises:
-        ExportError: if it is missing, damaged, or a field has a value that no export writes.
-    """
+    """The contents of `folder`/model.json."""
     path, what = Path(folder, "model.json"), "the description of a bundle"
     about = read_record(path, FIELDS, what=what, error=ExportError, most_bytes=LONGEST, follow_links=True)
     further = {x["name"] for x in about["further_outputs"]}
@@ -130,11 +126,7 @@ def by_name(inputs, outputs):
 
 
 def write_examples(path, inputs, outputs):
-    """Writes lists of arrays (n, ...), one per input and output of the model.
-
-    Raises:
-        ExportError: if they take more than 512 MiB: `read_examples` would refuse them.
-    """
+    """Writes lists of arrays (n, ...), one per input and output of the model."""
     arrays = by_name(inputs, outputs)
     if sum(x.nbytes for x in arrays.values()) > MOST_BYTES:
         raise ExportError(f"{len(inputs[0])} examples of this model take more than {MOST_BYTES:,} bytes in a bundle.")
@@ -149,9 +141,6 @@ def read_examples(path, inputs, outputs):
 
     Returns:
         Two lists of arrays (n, ...), n in 1 to 1024.
-
-    Raises:
-        ExportError: if the file is damaged, or contains anything else.
     """
     wanted = by_name(inputs, outputs)
     try:

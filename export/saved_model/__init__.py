@@ -46,12 +46,7 @@ def explain_log(log):
 
 
 def write_elsewhere(order, path):
-    """Does what `write` does, by a process with TensorFlow.
-
-    Raises:
-        MissingPackageError: if TensorFlow is not installed.
-        ExportError: as for `write`, and for layers that the process does not know.
-    """
+    """Does what `write` does, by a process with TensorFlow."""
     require("tensorflow", "Writing a SavedModel")
     with tempfile.TemporaryDirectory() as folder:
         job = {"model": f"{folder}/model.keras", "attributes": f"{folder}/attributes", "path": str(path)}

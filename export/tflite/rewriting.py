@@ -74,9 +74,6 @@ def free_batch(files):
     litert-converter 0.5.0 accepts StableHLO with a free batch. But it keeps its gathers, for which TFLite has no
     operator, fuses neither GELU nor softmax, and computes every shape at run time. So a model is converted at two batch
     sizes: lengths that differ between the files are the batch, and become free.
-
-    Raises:
-        RuntimeError: when an operator needs the batch size in a way that no rule of `BatchFreer` covers.
     """
     graph = BatchFreer(*files)
     graph.run()

@@ -27,11 +27,7 @@ TYPES = {True: ("vit", "ViTForImageClassification"), False: ("resnet", "ResNetFo
 
 
 def make_config(model, num_classes):
-    """The contents of config.json for a model and the number of its logits.
-
-    Raises:
-        ExportError: for probabilities other than softmax's, since the library's image classification has no others.
-    """
+    """The contents of config.json for a model and the number of its logits."""
     if getattr(getattr(model, "config", None), "probabilities", "softmax") != "softmax":
         raise ExportError(
             f"transformers.js applies softmax to every image classifier's logits, but {model.name!r} needs sigmoid, "
@@ -48,12 +44,7 @@ def make_config(model, num_classes):
 
 
 def make_preprocessor_config(model, channels):
-    """The contents of preprocessor_config.json, equal to `Preprocessing` for RGB images.
-
-    Raises:
-        ExportError: for an unknown preprocessing, a number of channels other than three, or a crop that keeps the
-            aspect ratio and is not square.
-    """
+    """The contents of preprocessor_config.json, equal to `Preprocessing` for RGB images."""
     about = describe_preprocessing(getattr(model, "preprocessing", None))
     if about is None or channels != 3:
         received = "an unknown preprocessing" if about is None else f"{channels} channels"
@@ -90,11 +81,7 @@ def make_preprocessor_config(model, channels):
 
 
 def describe_layout(source):
-    """{file name: contents} of config.json and preprocessor_config.json.
-
-    Raises:
-        ExportError: for a model that transformers.js cannot open or feed.
-    """
+    """{file name: contents} of config.json and preprocessor_config.json."""
     model = source.functional
     shapes = [tuple(tensor.shape) for tensor in (*model.inputs, *model.outputs)]
     if [len(shape) for shape in shapes] != [4, 2]:

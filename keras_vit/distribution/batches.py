@@ -1,9 +1,32 @@
-"""Batches on TensorFlow: a replica's part of one, its microbatches, and several that are trained on in one call."""
+"""Batches of TensorFlow: a check of the first, a replica's part of one, its microbatches, and several in one call."""
 
 import keras
 import tensorflow as tf
 
 from keras_vit.errors import ConfigError
+
+
+def check_first(dataset, check):
+    """The dataset, which passes the first tensor of its first batch, if that holds floats, to `check` on the host.
+
+    The batch is checked as it is read, so that none is read twice. On JAX it is read beforehand: an error inside Keras'
+    loop would leave the model without weights.
+    """
+    spec = tf.nest.flatten(dataset.element_spec)[0]
+    if not isinstance(spec, tf.TensorSpec) or spec.dtype == tf.uint8:
+        return dataset
+    if keras.backend.backend() == "jax":
+        for batch in dataset.take(1).as_numpy_iterator():
+            check(tf.nest.flatten(batch)[0])
+        return dataset
+
+    def pass_on(i, batch):
+        images = tf.nest.flatten(batch)[0]
+        # The mapped function's automatic control dependencies make this run.
+        tf.cond(i == 0, lambda: tf.numpy_function(check, [images], tf.bool), lambda: True)
+        return batch
+
+    return dataset.enumerate().map(pass_on)
 
 
 def batch_size(x):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import keras
 import numpy as np
@@ -11,18 +11,10 @@ from keras_vit.console import log
 from keras_vit.errors import ConfigError, quote_some
 from keras_vit.evaluation.predictions import Predictions, collect, predict_batches
 from keras_vit.evaluation.scores import Evaluation, Share, measure_calibration, score_classes
+from keras_vit.models.preprocessing import require_described
 
 if TYPE_CHECKING:
     from keras_vit.data import Examples
-
-
-def require_described(model: Any) -> None:
-    """Refuses a model without preprocessing, such as a Keras model from elsewhere."""
-    if not hasattr(model, "preprocessing") or not hasattr(getattr(model, "config", None), "num_classes"):
-        raise ConfigError(
-            f"A {type(model).__name__} does not say how images become its input. Expected a model of this package, or "
-            "an exported one, as inference.open_classifier opens it."
-        )
 
 
 def renumber(labels, numbers, count):

@@ -8,8 +8,8 @@ import keras
 import numpy as np
 
 from keras_vit.errors import ConfigError
-from keras_vit.evaluation.evaluating import require_described
 from keras_vit.evaluation.predictions import predict_batches
+from keras_vit.models.preprocessing import require_described
 from keras_vit.models.vectors import vector_reader
 
 if TYPE_CHECKING:

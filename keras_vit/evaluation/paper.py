@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from keras_vit.data.datasets.schemes import bare_name
 from keras_vit.errors import UnknownNameError, describe_unknown
 from keras_vit.models.config import ResNetConfig, ViTConfig
 from keras_vit.models.variants import VARIANTS
@@ -97,7 +98,7 @@ def name_variant(config: Any) -> str | None:
 
     if type(config) not in (ViTConfig, ResNetConfig):
         return None
-    rows = (row for row in VARIANTS.values() if type(row.config) is type(config))
+    rows = (row for row in VARIANTS.values() if row.config_class is type(config))
     return next((row.name for row in rows if shape(row.config) == shape(config)), None)
 
 
@@ -133,8 +134,7 @@ def find_published(model: str | None, dataset: str, shots: int | None = None) ->
     >>> [row["value"] for row in find_published("ViT-L/16", "cifar10") if row["table"] == "2"]
     [99.42, 99.15]
     """
-    scheme, _, name = dataset.partition(":")
-    dataset = name.partition(":")[0].partition("/")[0] if scheme == "tfds" else scheme
+    dataset = bare_name(dataset)
     if shots is not None:
         return find_few_shot(model, dataset, shots)
     task = VTAB_TASKS.get(dataset.removeprefix("vtab/")) if dataset.startswith("vtab/") else None

@@ -9,10 +9,10 @@ import keras
 import numpy as np
 
 from keras_vit.errors import ConfigError, shorten
-from keras_vit.evaluation.evaluating import matched_batches, require_described
+from keras_vit.evaluation.evaluating import matched_batches
 from keras_vit.evaluation.scores import count_confusion, share
 from keras_vit.images.pixels import class_colours, paint_classes
-from keras_vit.models.preprocessing import to_pixels
+from keras_vit.models.preprocessing import require_described, to_pixels
 from keras_vit.pages import write_figure
 
 if TYPE_CHECKING:

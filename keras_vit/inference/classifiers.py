@@ -12,7 +12,7 @@ from keras_vit.errors import ConfigError, ExportError
 from keras_vit.export.opening import Artefact, open_artefact
 from keras_vit.models.config import Classifier, ProbabilityKind
 from keras_vit.models.folding import fold_in_place
-from keras_vit.models.preprocessing import Preprocessing
+from keras_vit.models.preprocessing import Preprocessing, require_described
 from keras_vit.models.variants import VARIANTS
 from keras_vit.training.runs.folder import model_of
 
@@ -83,11 +83,7 @@ def open_model(
     """
     if isinstance(model, str | os.PathLike):
         model = open_by_name(model, like)
-    if not hasattr(getattr(model, "config", None), "num_classes"):
-        raise ConfigError(
-            f"A {type(model).__name__} does not say how images become its input. Expected a model of this package, its "
-            "name or path, or an exported file."
-        )
+    require_described(model)
     return model
 
 

@@ -1,17 +1,16 @@
 """The models' base class: a functional keras.Model that knows its configuration, preprocessing and class names."""
 
 import dataclasses
+import functools
 import inspect
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 import keras
-import numpy as np
 
 from keras_vit import _registration
 from keras_vit.distribution import DistributedModel
-from keras_vit.distribution.first_batch import checks_first_batch
-from keras_vit.errors import ConfigError, ImageError, PreprocessingError, require_backend
+from keras_vit.errors import ConfigError, PreprocessingError, require_backend
 from keras_vit.layers.base import wide_type
 from keras_vit.layers.pooling import PatchesToPixels
 from keras_vit.models.config import ConstructorFields, describe_fields, parameters_of
@@ -111,6 +110,71 @@ def as_labels(labels, config):
             f"labels must name each class once. Received: {len(labels)} labels, {config.num_classes} classes."
         )
     return tuple(labels)
+
+
+def first_leaf(batch):
+    """The images of a batch: its first leaf."""
+    return (keras.tree.flatten(batch) or [None])[0]
+
+
+def watch_batches(batches, check):
+    for i, batch in enumerate(batches):
+        if not i:
+            check(first_leaf(batch))
+        yield batch
+
+
+def watch(data, check, several):
+    """Checks the first images, at once or as the first batch is read; returns the data to read."""
+    if inspect.isgenerator(data):
+        return watch_batches(data, check)
+    if hasattr(data, "element_spec"):
+        if several or not hasattr(data, "map"):
+            return data
+        from keras_vit.distribution.batches import check_first  # here, since it imports TensorFlow
+
+        return check_first(data, check)
+    if isinstance(data, keras.utils.PyDataset):
+        check(first_leaf(data[0]))
+    elif hasattr(first_leaf(data), "shape"):
+        check(first_leaf(data)[:32])
+    return data
+
+
+def checks_first_batch(method):
+    """Decorates `fit`, `evaluate` or `predict` to refuse images that are not preprocessed, by the first of them.
+
+    For arrays these are the first 32. The first batch of a generator or `tf.data.Dataset` is checked as it is read; a
+    `tf.data.Dataset` is not checked on several replicas.
+    """
+    signature = inspect.signature(method)
+
+    @functools.wraps(method)
+    def checked(self, *args, **kwargs):
+        checked_before = kwargs.get("_use_cached_eval_dataset")  # by `fit`, which evaluates on them
+        if checked_before or isinstance(self._preprocessing, UnknownPreprocessing):
+            return method(self, *args, **kwargs)
+        given, errors = signature.bind(self, *args, **kwargs), []
+
+        def check(images):
+            try:
+                self.preprocessing.require_normalized(keras.ops.convert_to_numpy(images))
+            except Exception as error:
+                errors.append(error)  # tf.data hides it in an error of its own
+                raise
+            return True
+
+        several = getattr(getattr(self, "distribute_strategy", None), "num_replicas_in_sync", 1) > 1
+        for name in given.arguments.keys() & {"x", "validation_data"}:
+            given.arguments[name] = watch(given.arguments[name], check, several)
+        try:
+            return method(*given.args, **given.kwargs)
+        except Exception:
+            if errors:
+                raise errors[0] from None
+            raise
+
+    return checked
 
 
 class Classifier(DistributedModel):
@@ -218,26 +282,6 @@ class Classifier(DistributedModel):
         fit = checks_first_batch(DistributedModel.fit)
         evaluate = checks_first_batch(DistributedModel.evaluate)
         predict = checks_first_batch(DistributedModel.predict)
-
-    def check_images(self, images: np.ndarray) -> None:
-        """Refuses numbers far outside the range of `preprocessing`, such as float pixels from 0 to 255.
-
-        Numbers may lie outside by four times the width of the range, enough for noise and for standardized images.
-
-        Raises:
-            ImageError: with the range received, and how to preprocess a dataset.
-        """
-        if images.dtype == "uint8" or not images.size or isinstance(self._preprocessing, UnknownPreprocessing):
-            return
-        ends = [np.asarray(self.preprocessing.normalize(np.full(self.config.num_channels, v))) for v in (0, 255)]
-        low, high = float(ends[0].min()), float(ends[1].max())
-        least, most = float(images.min()), float(images.max())
-        if least < low - 4 * (high - low) or most > high + 4 * (high - low):
-            raise ImageError(
-                f"The model takes uint8 images, or outputs of model.preprocessing: numbers from {low:.5g} to "
-                f"{high:.5g}. Received: {images.dtype} from {least:.5g} to {most:.5g}. Preprocess a tf.data.Dataset by "
-                "ds.map(lambda x, y: (model.preprocessing(x), y)), and arrays by model.preprocessing(images)."
-            )
 
     def _standardize_inputs(self, inputs):
         """The images as the graph takes them: uint8 images are normalized, however the model is called."""

@@ -8,7 +8,7 @@ import textwrap
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, TypedDict, get_args, get_origin, get_type_hints
 
-from keras_vit.errors import ConfigError, is_whole
+from keras_vit.errors import COUNT, ConfigError
 
 
 def require(condition, message):
@@ -21,8 +21,8 @@ MOST_STAGES = 16  # each halves the image
 
 def pair(name, size):
     """A whole number, or a pair of them, as a pair of ints (height, width)."""
-    sides = (size, size) if is_whole(size) else size
-    fits = isinstance(sides, (tuple, list)) and len(sides) == 2 and all(is_whole(side, 1) for side in sides)
+    sides = (size, size) if size in COUNT else size
+    fits = isinstance(sides, (tuple, list)) and len(sides) == 2 and all(side in COUNT for side in sides)
     require(fits, f"{name} must be a positive whole number, or two of them (height, width). Received: {name}={size!r}.")
     return int(sides[0]), int(sides[1])
 
@@ -39,7 +39,7 @@ def set_counts(config, *names, least=1):
     for name in names:
         value = getattr(config, name)
         rule = "a positive whole number" if least else "a whole number, 0 (for features) or more"
-        require(is_whole(value, least), f"{name} must be {rule}. Received: {name}={value!r}.")
+        require(value in COUNT._replace(least=least), f"{name} must be {rule}. Received: {name}={value!r}.")
         object.__setattr__(config, name, int(value))
 
 
@@ -56,7 +56,7 @@ def require_fractions(config, *names):
 def set_depths(config):
     """Makes depths a tuple of ints, and checks that the norms' groups divide the width."""
     depths = config.depths
-    fits = isinstance(depths, (tuple, list)) and all(is_whole(depth, 1) for depth in depths)
+    fits = isinstance(depths, (tuple, list)) and all(depth in COUNT for depth in depths)
     require(fits, f"depths must hold positive ints, one per stage. Received: depths={depths!r}.")
     require(len(depths) <= MOST_STAGES, f"depths must name at most {MOST_STAGES} stages. Received: {len(depths)}.")
     object.__setattr__(config, "depths", tuple(map(int, depths)))

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from keras_vit.errors import ImageError
+from keras_vit.errors import ConfigError, ImageError
 from keras_vit.images.pillow import MOST_PIXELS
 from keras_vit.images.pixels import crop_offset, passes, require_images, size_before_crop
 from keras_vit.models.config import is_number, pair, require
@@ -102,6 +102,26 @@ class Preprocessing:
         x = ops.cast(images, "float32")
         return (x / 255.0 - ops.convert_to_tensor(self.mean)) / ops.convert_to_tensor(self.std)
 
+    def require_normalized(self, images):
+        """Refuses numbers far outside the range of `normalize`, such as float pixels from 0 to 255; uint8 may be any.
+
+        Numbers may lie outside by four times the width of the range, enough for noise and for standardized images.
+
+        Raises:
+            ImageError: with the range received, and how to preprocess a dataset.
+        """
+        if images.dtype == "uint8" or not images.size:
+            return
+        ends = [np.asarray(self.normalize(np.full(len(self.mean), value))) for value in (0, 255)]
+        low, high = float(ends[0].min()), float(ends[1].max())
+        least, most = float(images.min()), float(images.max())
+        if least < low - 4 * (high - low) or most > high + 4 * (high - low):
+            raise ImageError(
+                f"The model takes uint8 images, or outputs of model.preprocessing: numbers from {low:.5g} to "
+                f"{high:.5g}. Received: {images.dtype} from {least:.5g} to {most:.5g}. Preprocess a tf.data.Dataset by "
+                "ds.map(lambda x, y: (model.preprocessing(x), y)), and arrays by model.preprocessing(images)."
+            )
+
     def resize_and_crop(self, x, ops):
         height, width = ops.shape(x)[1:3]
         size = self.image_size if self.crop is None else self.size_before_crop(height, width)
@@ -155,3 +175,12 @@ def to_probabilities(logits, model):
 def preprocessing_of(fields):
     """The `Preprocessing`, or `UnknownPreprocessing`, with the fields from a model's description."""
     return UnknownPreprocessing(str(fields["unknown"])) if set(fields) == {"unknown"} else Preprocessing(**fields)
+
+
+def require_described(model: Any) -> None:
+    """Refuses a model from elsewhere: it has no configuration and no preprocessing."""
+    if not hasattr(getattr(model, "config", None), "num_classes"):
+        raise ConfigError(
+            f"A {type(model).__name__} does not say how images become its input. Expected a model of this package, or "
+            "an exported one, as inference.open_model opens it."
+        )

@@ -21,22 +21,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Variant:
-    """A row of the table: the variant's name, its configuration, and its number of parameters with 1,000 classes."""
+    """A row of the table: name, class and fields of the configuration, number of parameters with 1,000 classes."""
 
     name: str
-    config: Any  # a ViTConfig or a ResNetConfig; Any, so that the fields of either need no cast
+    config_class: type
+    fields: dict[str, Any]
     parameters: int
 
     @property
+    def config(self) -> Any:  # a ViTConfig or a ResNetConfig; Any, so that the fields of either need no cast
+        return self.config_class(**self.fields)
+
+    @property
     def family(self) -> Literal["ViT", "hybrid", "ResNet"]:
-        if isinstance(self.config, ResNetConfig):
+        if issubclass(self.config_class, ResNetConfig):
             return "ResNet"
-        return "hybrid" if self.config.backbone else "ViT"
+        return "hybrid" if "backbone" in self.fields else "ViT"
 
 
-# hidden_size, num_layers, num_heads, mlp_dim: B, L, H from Table 1; Ti, S from arXiv 2106.10270; So400m from
-# big_vision's models/vit.py; g (DINOv2) and g-opt (SigLIP 2) from timm; Test and Mini are ours. b is Figure 4's: B with
-# all hidden dimensions halved, also those of the heads.
+SIZE_FIELDS = ("hidden_size", "num_layers", "num_heads", "mlp_dim")
+# B, L, H from Table 1; Ti, S from arXiv 2106.10270; So400m from big_vision's models/vit.py; g (DINOv2) and g-opt
+# (SigLIP 2) from timm; Test and Mini are ours. b is Figure 4's: B with all hidden dimensions halved, also those of the
+# heads.
 SIZES = {
     "Test": (64, 4, 4, 128),
     "Mini": (96, 6, 3, 192),
@@ -53,21 +59,13 @@ SIZES = {
 
 
 def vit(size, patch_size, **fields):
-    hidden_size, num_layers, num_heads, mlp_dim = SIZES[size]
-    return ViTConfig(
-        patch_size=patch_size,
-        hidden_size=hidden_size,
-        num_layers=num_layers,
-        num_heads=num_heads,
-        mlp_dim=mlp_dim,
-        **fields,
-    )
+    return ViTConfig, {"patch_size": patch_size, **dict(zip(SIZE_FIELDS, SIZES[size], strict=True)), **fields}
 
 
 def shape(num_layers, hidden_size, mlp_dim, patch_size):
     """A ViT of Figure 8. The figure states no heads; here they have 64 channels, as in Table 1's B and L."""
     sizes = {"num_layers": num_layers, "hidden_size": hidden_size, "mlp_dim": mlp_dim, "num_heads": hidden_size // 64}
-    return f"ViT-{num_layers}x{hidden_size}x{mlp_dim}/{patch_size}", ViTConfig(patch_size=patch_size, **sizes)
+    return f"ViT-{num_layers}x{hidden_size}x{mlp_dim}/{patch_size}", (ViTConfig, {"patch_size": patch_size, **sizes})
 
 
 def hybrid(size, depths, patch_size=1):
@@ -75,22 +73,21 @@ def hybrid(size, depths, patch_size=1):
 
 
 def resnet(depths, width_factor, **fields):
-    return ResNetConfig(depths=depths, width_factor=width_factor, **fields)
+    return ResNetConfig, {"depths": depths, "width_factor": width_factor, **fields}
 
 
 def axial_vit(size, patch_size):
     """A ViT of the given size with each block replaced by two axial blocks, along rows and along columns."""
-    config = vit(size, patch_size)
-    fields = {name: getattr(config, name) for name in ("patch_size", "hidden_size", "num_heads", "mlp_dim")}
-    return AxialViTConfig(num_layers=2 * config.num_layers, classifier="gap", **fields)
+    _, fields = vit(size, patch_size, classifier="gap")
+    return AxialViTConfig, {**fields, "num_layers": 2 * fields["num_layers"]}
 
 
 R50, R101, R152, R200 = (3, 4, 6, 3), (3, 4, 23, 3), (3, 8, 36, 3), (3, 24, 36, 3)
 
 # A hybrid is named by its total stride, but R+ViT-Ti/16 has a stride of 32 (stem 4, patch 8), as in the authors' code.
 VARIANTS: dict[str, Variant] = {
-    name: Variant(name, config, parameters)
-    for name, config, parameters in (
+    name: Variant(name, config_class, fields, parameters)
+    for name, (config_class, fields), parameters in (
         ("ViT-Test/4", vit("Test", 4, image_size=32), 206_376),
         # docs/paper_in_miniature.md: for images of 28 x 28 pixels; ResNet and hybrid take them at twice that size.
         ("ViT-Mini/4", vit("Mini", 4, image_size=28, classifier="gap"), 555_304),
@@ -149,7 +146,7 @@ VARIANTS: dict[str, Variant] = {
         (*shape(16, 2048, 4096, 16), 541_264_872),
         ("Axial-ViT-B/32", axial_vit("B", 32), 173_277_160),
         ("Axial-ViT-B/16", axial_vit("B", 16), 171_620_584),
-        ("AxialResNet50", AxialResNetConfig(depths=R50), 19_373_640),
+        ("AxialResNet50", (AxialResNetConfig, {"depths": R50}), 19_373_640),
     )
 }
 

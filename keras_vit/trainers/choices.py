@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from keras_vit.data.datasets.schemes import locate_dataset
+from keras_vit.data.datasets.schemes import bare_name, locate_dataset
 from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown, quote_some
 from keras_vit.models.variants import VARIANTS, variant
 from keras_vit.trainers.settings import MASKED_PATCHES, Settings
@@ -37,18 +37,6 @@ LENGTHS = ("epochs", "steps")  # give one of them, or none
 CHANGEABLE = (*LENGTHS, "patience")  # may change after a run has begun
 MODELS = {False: "ViT-B/16", True: "ViT-S/16"}  # the defaults of fine-tuning and pre-training
 EVERY = 200  # steps between checkpoints
-
-
-def name_in_tfds(dataset: str) -> str:
-    """TFDS's name of the dataset, if a name of `data.load` stands for one of TFDS; otherwise the name itself.
-
-    >>> name_in_tfds("tfds:cifar10:3.*"), name_in_tfds("vtab/eurosat"), name_in_tfds("folder:photos")
-    ('cifar10', 'vtab', 'folder:photos')
-    """
-    if dataset.startswith("vtab/"):
-        return "vtab"
-    scheme, _, name = dataset.partition(":")
-    return name.partition(":")[0].partition("/")[0] if scheme == "tfds" else dataset
 
 
 def choose_finetuning(dataset, model):
@@ -82,10 +70,11 @@ def choose_recipe(dataset: str, model: str, pretrain: bool, objective: str | Non
     >>> choose_recipe("cifar100", "ViT-B/16", pretrain=False), choose_recipe("digits", "R50x1", pretrain=True)
     (('finetune-cifar100', True), ('bit-i1k', False))
     """
+    name = bare_name(dataset).partition("/")[0]  # "vtab" for each of its tasks
     if objective == "masked-patches":
-        return choose_masked_patches(name_in_tfds(dataset))
+        return choose_masked_patches(name)
     choose = choose_pretraining if pretrain else choose_finetuning
-    return choose(name_in_tfds(dataset), model.partition(":")[0])
+    return choose(name, model.partition(":")[0])
 
 
 def choose_checkpoint(model: str) -> str:
@@ -124,11 +113,9 @@ def recall_settings(folder: Path, typed: Mapping[str, Any]) -> Settings:
     """The settings that the run in `folder` began with, replaced by those typed now.
 
     Raises:
-        RunError: when there is no run, or its config.json is damaged.
+        RunError: when its config.json is damaged.
         ConfigError: if a setting may not change after a saved step, or config.json names an address never fetched here.
     """
-    if not (folder / "config.json").is_file():
-        raise RunError(f"There is no run in {folder} to resume. Begin one: give a dataset and a model.")
     begun = read_config(folder, to_resume=True)
     known = {field.name for field in dataclasses.fields(Settings)}
     recorded = {name: value for name, value in begun["settings"].items() if name in known}

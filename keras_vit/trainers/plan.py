@@ -173,8 +173,7 @@ def load_model(settings, recipe, examples):
 def choose_what_learns(settings: Settings, model):
     """Freezes layers and adds LoRA, by the settings; call it in the strategy's scope, before `compile`."""
     if settings.freeze == BACKBONE:
-        names = [layer.name for layer in model.layers]
-        training.freeze(model, except_for=[name for name in ("pre_logits", "head") if name in names])
+        training.freeze(model, except_for=["pre_logits|head"])
     elif settings.freeze is not None:
         training.freeze_first(model, int(settings.freeze))
     if settings.lora is not None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from keras_vit import evaluation, training
-from keras_vit.distribution.replicas import is_chief
 from keras_vit.errors import quote_some, without_secrets
 from keras_vit.trainers.choices import choose_checkpoint
-from keras_vit.trainers.plan import evaluation_batches, recipe_for
+from keras_vit.trainers.plan import recipe_for
 from keras_vit.training.runs.folder import CHECKPOINTS, EVENTS, FILES, read_monitor
 from keras_vit.training.runs.history import find_best, read_rows
 
@@ -169,15 +169,13 @@ def load_best(model, folder):
     return best["epoch"]
 
 
-def judge_classes(run, model, examples, batches):
+def judge_classes(run, model, examples, batch_size):
     """("accuracy", its value, its interval, a sentence) of the model; writes the mistakes."""
-    found = evaluation.collect_predictions(model, batches)
-    if is_chief(model):
-        with run.writing("mistakes.png") as path:
-            evaluation.draw_mistakes(found, examples.class_names, path)
-        if (paths := examples.paths()) is not None:
-            with run.writing("mistakes.csv") as path:
-                evaluation.write_mistakes(found, examples.class_names, paths, path)
+    found = evaluation.collect_predictions(model, examples.evaluation(batch_size, model.preprocessing))
+    names, paths = examples.class_names, examples.paths()
+    run.write(model, "mistakes.png", partial(evaluation.draw_mistakes, found, names))
+    if paths is not None:
+        run.write(model, "mistakes.csv", partial(evaluation.write_mistakes, found, names, paths))
     share = evaluation.Share(int(np.sum(found.labels == found.predicted)), len(found.labels))
     return "accuracy", share.value, share.interval, str(share)
 
@@ -192,9 +190,7 @@ def judge_several_classes(model, examples, batch_size):
 def judge_masks(run, model, examples, batch_size):
     """Like `judge_classes`, for images with a class per pixel; draws the worst."""
     found = evaluation.mean_iou(model, examples, batch_size, keep=DRAWN)
-    if is_chief(model):
-        with run.writing("masks.png") as path:
-            evaluation.draw_masks(found, path)
+    run.write(model, "masks.png", partial(evaluation.draw_masks, found))
     return "mean_iou", found.mean_iou, None, f"{found.mean_iou:.1%} of {found.images:,} images"
 
 
@@ -203,14 +199,10 @@ def finish_masked_patches(run, model, shown, judged, batch_size):
     found = {}
     if judged:
         found = model.evaluate(judged.evaluation(batch_size, model.preprocessing), verbose=0, return_dict=True)
-    if is_chief(model):
-        with run.writing("masked_patches.keras") as path:
-            model.save(path)
+    run.write(model, "masked_patches.keras", model.save)
     inputs, targets, _ = next(iter(shown.evaluation(DRAWN, model.preprocessing)))
     predictions = model(inputs, training=False)
-    if is_chief(model):
-        with run.writing("masked_patches.png") as path:
-            evaluation.draw_masked_patches(model, inputs, targets, predictions, path)
+    run.write(model, "masked_patches.png", partial(evaluation.draw_masked_patches, model, inputs, targets, predictions))
     metric = next((name for name in ("accuracy", "loss") if name in found), None)
     return metric, found.get(metric)
 
@@ -233,8 +225,7 @@ def judge(run, model, recipe, splits, tell):
         elif splits.train.masked:
             metric, score, interval, said = judge_masks(run, model, judged, batch_size)
         else:
-            batches = evaluation_batches(judged, recipe, model, model.microbatches)
-            metric, score, interval, said = judge_classes(run, model, judged, batches)
+            metric, score, interval, said = judge_classes(run, model, judged, batch_size)
         which = f"epoch {best}, the best of {epochs}" if best is not None else "the last step"
         tell(f"{name} {metric.replace('_', ' ').replace('iou', 'IoU')} of {which}: {said}.")
     if skipped := sum(len(split.unreadable.names) for split in splits if split):

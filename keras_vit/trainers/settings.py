@@ -372,10 +372,19 @@ def parameters_of_settings(without: Sequence[str] = (), **defaults: Any) -> list
     return found
 
 
+# The arguments that `finetune` and `pretrain` name themselves.
+OWN_ARGUMENTS = """\
+        dataset: a name of `keras_vit.data.load`, such as "folder:photos"; a run that is resumed knows its own.
+        out: folder of the run, which is made.
+        resume: continue the run in that folder, bit for bit; epochs or steps prolong it.
+        every: steps between checkpoints.
+        tell: is called with each sentence on what happens; None keeps silent."""
+
+
 def with_settings(without: Sequence[str] = (), **defaults: Any) -> Callable[[Callable], Callable]:
     """A decorator that gives a function the fields of `Settings` as keyword arguments, with their meanings.
 
-    Where its docstring says SETTINGS, the arguments are listed. `without` names the fields that it does not take.
+    ARGUMENTS in its docstring becomes a list of OWN_ARGUMENTS and these. `without` names fields that it does not take.
 
     >>> inspect.signature(with_settings(epochs=3)(lambda *, out, **settings: out)).parameters["epochs"].default
     3
@@ -384,13 +393,13 @@ def with_settings(without: Sequence[str] = (), **defaults: Any) -> Callable[[Cal
     def decorate(function):
         own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
         taken = [p for p in parameters_of_settings(without, **defaults) if p.name not in [o.name for o in own]]
-        lines = []
+        lines = [OWN_ARGUMENTS]
         for parameter in taken:
             meaning, *allowed = parameter.annotation.__metadata__
             lines.append(f"        {parameter.name}: {meaning}" + "".join(f" It is {r.text}." for r in allowed))
         shown = [p.replace(annotation=p.annotation.__origin__) for p in taken]
         function.__signature__ = inspect.Signature([*own, *shown])
-        function.__doc__ = (function.__doc__ or "").replace("        SETTINGS", "\n".join(lines))
+        function.__doc__ = (function.__doc__ or "").replace("        ARGUMENTS", "\n".join(lines))
         return function
 
     return decorate

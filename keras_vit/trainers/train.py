@@ -156,12 +156,7 @@ def finetune(
     Does what `keras-vit finetune` does; both end with the same bits.
 
     Args:
-        dataset: a name of `keras_vit.data.load`, such as "folder:photos"; a run that is resumed knows its own.
-        out: folder of the run, which is made.
-        resume: continue the run in that folder, bit for bit; epochs or steps prolong it.
-        every: steps between checkpoints.
-        tell: is called with each sentence on what happens; None keeps silent.
-        SETTINGS
+        ARGUMENTS
 
     Returns:
         A `TrainingResult`: best epoch, accuracy with its interval, files.
@@ -190,12 +185,7 @@ def pretrain(
     """Trains a model from random weights, as `keras-vit pretrain` does; otherwise as `finetune`.
 
     Args:
-        dataset: a name of `keras_vit.data.load`, such as "folder:photos"; a run that is resumed knows its own.
-        out: folder of the run, which is made.
-        resume: continue the run in that folder, bit for bit; epochs or steps prolong it.
-        every: steps between checkpoints.
-        tell: is called with each sentence on what happens; None keeps silent.
-        SETTINGS
+        ARGUMENTS
 
     Returns:
         A `TrainingResult`.

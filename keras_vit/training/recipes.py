@@ -238,11 +238,8 @@ class Recipe:
 
     def make_schedule(self) -> keras.optimizers.schedules.LearningRateSchedule:
         """The learning rate over the steps of the run."""
-        steps = {
-            "total_steps": self.total_steps,
-            "warmup_steps": min(self.warmup_steps, self.total_steps - 1),
-        }
-        return DECAYS[self.decay].make(self, peak=self.learning_rate, **steps)
+        total, warmup = self.total_steps, min(self.warmup_steps, self.total_steps - 1)
+        return DECAYS[self.decay].make(self, peak=self.learning_rate, total_steps=total, warmup_steps=warmup)
 
     def make_optimizer(self, **extra: Any) -> keras.optimizers.Optimizer:
         """The recipe's optimizer; `extra` holds further arguments of its class."""

@@ -59,7 +59,7 @@ def test_a_run_writes_what_is_listed_here(finished):
     top = {path.name for path in finished.iterdir()}
     assert top - {"tensorboard"} == {*WRITTEN, "checkpoints"}
     with pytest.raises(ValueError):
-        with training.Run(finished).writing("notes.txt"):
+        with training.Run(finished).files.writing("notes.txt"):
             pass
 
 
@@ -189,7 +189,7 @@ def test_a_resumed_run_writes_through_no_link(copy, tmp_path, make):
     (copy / "metrics.csv").unlink()
     run(copy, resume=True, steps=6)
     for name in COMMAND:
-        with training.Run(copy).writing(name) as path:
+        with training.Run(copy).files.writing(name) as path:
             path.write_text("this run's")
     assert {path.read_text() for path in (tmp_path / "mine").iterdir()} == {"precious"}
     assert not list(copy.rglob("partial.*"))

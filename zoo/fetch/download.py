@@ -33,13 +33,7 @@ from keras_vit.zoo.fetch.cache import (
 )
 from keras_vit.zoo.fetch.hub import fetch_from_hub, find_on_disk
 from keras_vit.zoo.fetch.places import hub_form, requested_address, whole_address
-from keras_vit.zoo.fetch.web import (
-    EndedEarlyError,
-    NotFoundError,
-    ask,
-    describe_cause,
-    read_reply,
-)
+from keras_vit.zoo.fetch.web import EndedEarlyError, NotFoundError, ask, describe_cause, read_reply
 from keras_vit.zoo.formats.torch.stated import COMPANIONS, MOST_BYTES
 from keras_vit.zoo.names.rows import PublicCheckpoint
 
@@ -136,11 +130,7 @@ def receive_once(address, path, bounds, draw):
 
 
 def receive(address, path, bounds, draw):
-    """Calls `receive_once` again whenever the connection breaks.
-
-    Raises:
-        DownloadError: when the server refuses, sends something else, or breaks off too often.
-    """
+    """Calls `receive_once` again whenever the connection breaks."""
     shown, failures, furthest = without_secrets(address), 0, size_begun(path)
     for _ in range(CONNECTIONS):
         try:

@@ -17,11 +17,7 @@ LEFT = [".*", "*/.*", "keras-vit-export.json"]  # not uploaded: hidden files, an
 
 
 def read_token(endpoint):
-    """The user's token for the Hub, or False if it would be sent unencrypted.
-
-    Raises:
-        DownloadError: for a token that cannot be in a header; the message does not show it.
-    """
+    """The user's token for the Hub, or False if it would be sent unencrypted."""
     import huggingface_hub
 
     url = read_url(endpoint)

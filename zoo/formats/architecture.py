@@ -246,10 +246,6 @@ def read_config(tensors, hints, stated_size=None, stated=None):
         hints: the caller's `Hints`; their image size gives the aspect of a grid that is not square.
         stated_size: (height, width) of its images, if its files state it.
         stated: {field: value} of the configuration, from the layout or its files, that no tensor shows.
-
-    Raises:
-        Fault: if a tensor that determines the architecture is missing or has an impossible shape.
-        ConfigError: when no model has tensors of these shapes.
     """
     if ROW_POSITIONS in tensors:
         return read_axial_resnet(tensors)

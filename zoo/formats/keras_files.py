@@ -78,11 +78,7 @@ def find_datasets(file):
 
 
 def count_stored_numbers(path):
-    """Counts the floating-point numbers, of two bytes or more, in the file.
-
-    Raises:
-        Fault: for links, and for arrays whose values are elsewhere, missing, text, or in chunks, as if compressed.
-    """
+    """Counts the floating-point numbers, of two bytes or more, in the file."""
     with open_file(path) as file:
         found = list(find_datasets(file))
         for dataset in found:

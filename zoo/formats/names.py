@@ -67,6 +67,10 @@ def kernel_shape(shape, heads):
     return (*(shape[2:] or (1, 1)), shape[1], shape[0])
 
 
+def split_heads(shape, heads):
+    return heads, shape[0] // heads
+
+
 AXES = {
     "same": Axes((), same_shape, same_shape, as_is, as_is),
     # one vector or several, without the axes that transformers leaves out -> (1, tokens, width)
@@ -78,13 +82,7 @@ AXES = {
     # (outputs, inputs) or (outputs, inputs, 1, 1) -> (1, 1, inputs, outputs)
     "head conv": Axes((2, 4), kernel_shape, lambda shape, heads: (1, 1, *shape), order_kernel, restore_kernel),
     # bias of query, key or value: (heads * width,) -> (heads, width)
-    "heads": Axes(
-        (1,),
-        lambda shape, heads: (heads, shape[0] // heads),
-        lambda shape, heads: (heads, shape[0] // heads),
-        as_is,
-        np.ravel,
-    ),
+    "heads": Axes((1,), split_heads, split_heads, as_is, np.ravel),
     # kernel of query, key or value: (heads * width, inputs) -> (inputs, heads, width)
     "into heads": Axes(
         (2,),
@@ -163,6 +161,14 @@ def conv_and_norm(i):
     )
 
 
+HEADS = {"query": "into heads", "key": "into heads", "value": "into heads", "out": "out of heads"}
+
+
+def heads(name, layer):
+    """The rows of an attention's four layers."""
+    return tuple(Row(f"{name}/{part}", f"{layer}.{part}", kind) for part, kind in HEADS.items())
+
+
 BLOCK, BLOCK_LAYER = "Transformer/encoderblock_{i}", "encoderblock_{i}"
 ATTENTION, MLP = f"{BLOCK}/MultiHeadDotProductAttention_1", f"{BLOCK}/MlpBlock_3"
 # big_vision's names; those of registers, pre-norm, layer scales and gates are ours, since the authors have none.
@@ -183,10 +189,7 @@ VIT = (
     Row("Transformer/posembed_shared", "posembed_shared", "positions"),
     Row("Transformer/pre_norm", "pre_norm", "norm"),
     Row(f"{BLOCK}/LayerNorm_0", f"{BLOCK_LAYER}.attention_norm", "norm"),
-    Row(f"{ATTENTION}/query", f"{BLOCK_LAYER}.attention.query", "into heads"),
-    Row(f"{ATTENTION}/key", f"{BLOCK_LAYER}.attention.key", "into heads"),
-    Row(f"{ATTENTION}/value", f"{BLOCK_LAYER}.attention.value", "into heads"),
-    Row(f"{ATTENTION}/out", f"{BLOCK_LAYER}.attention.out", "out of heads"),
+    *heads(ATTENTION, f"{BLOCK_LAYER}.attention"),
     Row(ATTENTION, f"{BLOCK_LAYER}.attention.relative", "relative"),
     Row(f"{BLOCK}/LayerScale_0", f"{BLOCK_LAYER}.attention_scale", "layer scale"),
     Row(f"{BLOCK}/LayerNorm_2", f"{BLOCK_LAYER}.mlp_norm", "norm"),
@@ -196,10 +199,7 @@ VIT = (
     Row(f"{BLOCK}/LayerScale_1", f"{BLOCK_LAYER}.mlp_scale", "layer scale"),
     Row("Transformer/encoder_norm", "encoder_norm", "norm"),
     Row(POOL, "pool", "probe"),
-    Row(f"{POOL_ATTENTION}/query", "pool.attention.query", "into heads"),
-    Row(f"{POOL_ATTENTION}/key", "pool.attention.key", "into heads"),
-    Row(f"{POOL_ATTENTION}/value", "pool.attention.value", "into heads"),
-    Row(f"{POOL_ATTENTION}/out", "pool.attention.out", "out of heads"),
+    *heads(POOL_ATTENTION, "pool.attention"),
     Row(f"{POOL}/LayerNorm_0", "pool.norm", "norm"),
     Row(f"{POOL_MLP}/Dense_0", "pool.mlp.hidden", "dense"),
     Row(f"{POOL_MLP}/Dense_gate", "pool.mlp.gate", "dense"),
@@ -273,6 +273,12 @@ def rows_of(config):
 
 # Layouts of torch: {official name: name there}, or several names from different versions.
 
+
+def named_heads(name, beginning, *parts):
+    """The names of an attention's four layers in a layout: their beginning, and the part of each."""
+    return {f"{name}/{our}": beginning + part for our, part in zip(HEADS, parts, strict=True)}
+
+
 TIMM_VIT = {
     "conv_root": "patch_embed.backbone.stem.conv",
     "gn_root": "patch_embed.backbone.stem.norm",
@@ -286,10 +292,7 @@ TIMM_VIT = {
     "Transformer/posembed_input": "pos_embed",
     "Transformer/pre_norm": "norm_pre",
     f"{BLOCK}/LayerNorm_0": "blocks.{i}.norm1",
-    f"{ATTENTION}/query": "blocks.{i}.attn.q",
-    f"{ATTENTION}/key": "blocks.{i}.attn.k",
-    f"{ATTENTION}/value": "blocks.{i}.attn.v",
-    f"{ATTENTION}/out": "blocks.{i}.attn.proj",
+    **named_heads(ATTENTION, "blocks.{i}.attn.", "q", "k", "v", "proj"),
     f"{BLOCK}/LayerScale_0": ("blocks.{i}.ls1.gamma", "blocks.{i}.gamma_1"),
     f"{BLOCK}/LayerNorm_2": "blocks.{i}.norm2",
     f"{MLP}/Dense_0": ("blocks.{i}.mlp.fc1", "blocks.{i}.mlp.fc1_x"),
@@ -298,10 +301,7 @@ TIMM_VIT = {
     f"{BLOCK}/LayerScale_1": ("blocks.{i}.ls2.gamma", "blocks.{i}.gamma_2"),
     "Transformer/encoder_norm": ("norm", "fc_norm"),
     POOL: "attn_pool.latent",
-    f"{POOL_ATTENTION}/query": "attn_pool.q",
-    f"{POOL_ATTENTION}/key": "attn_pool.k",
-    f"{POOL_ATTENTION}/value": "attn_pool.v",
-    f"{POOL_ATTENTION}/out": "attn_pool.proj",
+    **named_heads(POOL_ATTENTION, "attn_pool.", "q", "k", "v", "proj"),
     f"{POOL}/LayerNorm_0": "attn_pool.norm",
     f"{POOL_MLP}/Dense_0": "attn_pool.mlp.fc1",
     f"{POOL_MLP}/Dense_1": "attn_pool.mlp.fc2",
@@ -312,10 +312,7 @@ TIMM_VIT = {
 TIMM_BARE = {**TIMM_VIT, "conv_root": "patch_embed.backbone.conv", "gn_root": "patch_embed.backbone.norm"}
 
 # timm's class Eva, of EVA and DINOv3.
-TIMM_EVA = TIMM_VIT | {
-    f"{BLOCK}/LayerScale_0": "blocks.{i}.gamma_1",
-    f"{BLOCK}/LayerScale_1": "blocks.{i}.gamma_2",
-}
+TIMM_EVA = TIMM_VIT | {f"{BLOCK}/LayerScale_0": "blocks.{i}.gamma_1", f"{BLOCK}/LayerScale_1": "blocks.{i}.gamma_2"}
 # Meta's own files of DINOv2 and DINOv3.
 META = TIMM_VIT | {
     "registers": ("register_tokens", "storage_tokens"),
@@ -351,7 +348,6 @@ HF_VIT = {
     "head": "classifier",
 }
 
-
 HF_BLOCK = "encoder.layer.{i}"
 HF_DINOV2 = {
     "embedding": "embeddings.patch_embeddings.projection",
@@ -359,10 +355,9 @@ HF_DINOV2 = {
     "registers": "embeddings.register_tokens",
     "Transformer/posembed_input": "embeddings.position_embeddings",
     f"{BLOCK}/LayerNorm_0": f"{HF_BLOCK}.norm1",
-    f"{ATTENTION}/query": f"{HF_BLOCK}.attention.attention.query",
-    f"{ATTENTION}/key": f"{HF_BLOCK}.attention.attention.key",
-    f"{ATTENTION}/value": f"{HF_BLOCK}.attention.attention.value",
-    f"{ATTENTION}/out": f"{HF_BLOCK}.attention.output.dense",
+    **named_heads(
+        ATTENTION, f"{HF_BLOCK}.attention.", "attention.query", "attention.key", "attention.value", "output.dense"
+    ),
     f"{BLOCK}/LayerScale_0": f"{HF_BLOCK}.layer_scale1.lambda1",
     f"{BLOCK}/LayerNorm_2": f"{HF_BLOCK}.norm2",
     f"{MLP}/Dense_0": (f"{HF_BLOCK}.mlp.fc1", f"{HF_BLOCK}.mlp.weights_up"),
@@ -377,10 +372,7 @@ HF_DINOV3 = {
     "cls": "embeddings.cls_token",
     "registers": "embeddings.register_tokens",
     f"{BLOCK}/LayerNorm_0": "layer.{i}.norm1",
-    f"{ATTENTION}/query": "layer.{i}.attention.q_proj",
-    f"{ATTENTION}/key": "layer.{i}.attention.k_proj",
-    f"{ATTENTION}/value": "layer.{i}.attention.v_proj",
-    f"{ATTENTION}/out": "layer.{i}.attention.o_proj",
+    **named_heads(ATTENTION, "layer.{i}.attention.", "q_proj", "k_proj", "v_proj", "o_proj"),
     f"{BLOCK}/LayerScale_0": "layer.{i}.layer_scale1.lambda1",
     f"{BLOCK}/LayerNorm_2": "layer.{i}.norm2",
     f"{MLP}/Dense_0": "layer.{i}.mlp.up_proj",
@@ -396,19 +388,13 @@ HF_TOWER = {
     "Transformer/posembed_input": "embeddings.position_embedding.weight",
     "Transformer/pre_norm": "pre_layrnorm",
     f"{BLOCK}/LayerNorm_0": "encoder.layers.{i}.layer_norm1",
-    f"{ATTENTION}/query": "encoder.layers.{i}.self_attn.q_proj",
-    f"{ATTENTION}/key": "encoder.layers.{i}.self_attn.k_proj",
-    f"{ATTENTION}/value": "encoder.layers.{i}.self_attn.v_proj",
-    f"{ATTENTION}/out": "encoder.layers.{i}.self_attn.out_proj",
+    **named_heads(ATTENTION, "encoder.layers.{i}.self_attn.", "q_proj", "k_proj", "v_proj", "out_proj"),
     f"{BLOCK}/LayerNorm_2": "encoder.layers.{i}.layer_norm2",
     f"{MLP}/Dense_0": "encoder.layers.{i}.mlp.fc1",
     f"{MLP}/Dense_1": "encoder.layers.{i}.mlp.fc2",
     "Transformer/encoder_norm": "post_layernorm",
     POOL: "head.probe",
-    f"{POOL_ATTENTION}/query": "head.attention.q",
-    f"{POOL_ATTENTION}/key": "head.attention.k",
-    f"{POOL_ATTENTION}/value": "head.attention.v",
-    f"{POOL_ATTENTION}/out": "head.attention.out_proj",
+    **named_heads(POOL_ATTENTION, "head.attention.", "q", "k", "v", "out_proj"),
     f"{POOL}/LayerNorm_0": "head.layernorm",
     f"{POOL_MLP}/Dense_0": "head.mlp.fc1",
     f"{POOL_MLP}/Dense_1": "head.mlp.fc2",

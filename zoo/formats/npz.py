@@ -6,7 +6,6 @@ Archives from `write` describe their model in the comment.
 import json
 import math
 import re
-import struct
 import zipfile
 
 import numpy as np
@@ -31,7 +30,6 @@ from keras_vit.zoo.formats.checkpoint import (
 from keras_vit.zoo.formats.variables import official_arrays
 
 COMPLAINT = "cannot be read as a numpy archive (.npz)"
-MOST_HEADER = 10_000  # bytes of an array's header, as in numpy
 MOST_COMMENT = 2**16 - 1  # bytes, the limit of a zip archive's comment
 
 # {prefix of the model's tensors: prefixes to leave out}: optimizer slots, the text tower of a two-tower model.
@@ -77,16 +75,9 @@ def read_member(archive, member):
 
 
 def read_header(stream):
-    """(shape, dtype) of a numpy array; the header begins with its own length, so that it can be limited."""
-    version, width = npy.read_magic(stream), "<H"
-    header = npy.read_array_header_1_0
-    if version != (1, 0):
-        header, width = npy.read_array_header_2_0, "<I"
-    (length,) = struct.unpack(width, stream.read(struct.calcsize(width)))
-    if length > MOST_HEADER:
-        raise ValueError(f"its header of {length:,} bytes is too long")
-    stream.seek(npy.MAGIC_LEN)
-    shape, _, dtype = header(stream)
+    """(shape, dtype) of a numpy array; numpy refuses a header of over 10,000 bytes."""
+    read = npy.read_array_header_1_0 if npy.read_magic(stream) == (1, 0) else npy.read_array_header_2_0
+    shape, _, dtype = read(stream)
     return shape, dtype
 
 
@@ -105,14 +96,8 @@ def describe_member(archive, member):
     return Tensor(name, shape, lambda: read_member(archive, member))
 
 
-def open_npz(path):
-    """The tensors of a numpy archive: {name: Tensor}. Nothing is unpickled, and only headers are read.
-
-    Raises:
-        Fault: for a file that is no such archive, or holds anything but plain arrays of numbers.
-    """
-    archive = open_archive(path, COMPLAINT)
-    # The tensors keep the archive open; it closes when the last of them is dropped.
+def list_tensors(archive):
+    """The tensors of a numpy archive: {name: Tensor}. Nothing is unpickled, and only headers are read."""
     tensors = [describe_member(archive, member) for member in archive.infolist()]
     return gather((tensor.source, tensor) for tensor in tensors)
 
@@ -239,11 +224,7 @@ def rename_bit(tensors):
 
 
 def to_first_layout(tensors):
-    """Renames the tensors of an official file to pre-Linen names; those of ResNets begin with `resnet/`.
-
-    Raises:
-        Fault: when the file is in none of the authors' layouts.
-    """
+    """Renames the tensors of an official file to pre-Linen names; those of ResNets begin with `resnet/`."""
     tensors = strip_prefix(tensors)
     if any(name.startswith("root_block/") for name in tensors):
         return gather(rename_bit(tensors))
@@ -258,11 +239,10 @@ def to_first_layout(tensors):
 
 def read(path, hints):
     """Opens the file as an `OpenCheckpoint`."""
-    tensors = to_first_layout(open_npz(path))
-    with open_archive(path, COMPLAINT) as archive:
-        comment = archive.comment
-    if comment.startswith(b"{"):
-        config, preprocessing, labels = read_description(parse_json(comment))
+    archive = open_archive(path, COMPLAINT)  # the tensors keep it open until the last of them is dropped
+    tensors = to_first_layout(list_tensors(archive))
+    if archive.comment.startswith(b"{"):
+        config, preprocessing, labels = read_description(parse_json(archive.comment))
     else:
         config, preprocessing, labels = read_config(tensors, hints, stated=hints.fields), None, None
     require_plausible(config, count_numbers(tensors), MOST_MISSING)

@@ -34,12 +34,7 @@ from keras_vit.zoo.formats.torch.layouts import (
     to_official,
     with_numerics,
 )
-from keras_vit.zoo.formats.torch.stated import (
-    read_companions,
-    require_own_config,
-    stated_labels,
-    stated_preprocessing,
-)
+from keras_vit.zoo.formats.torch.stated import read_companions, require_own_config, stated_labels, stated_preprocessing
 from keras_vit.zoo.formats.torch.timm_config import warn_of_quick_gelu
 from keras_vit.zoo.formats.torch.timm_files import make_timm_state
 from keras_vit.zoo.formats.torch.transformers_files import make_transformers_state
@@ -104,9 +99,6 @@ def open_safetensors(path):
 
     The library only checks the file. It could not read the values well: it maps the whole file, so that its pages count
     as this process' memory, and numpy has no bfloat16.
-
-    Raises:
-        Fault: for a file that is not .safetensors, or holds anything but numbers.
     """
     from safetensors import safe_open
 
@@ -169,11 +161,7 @@ STATES = {"timm": make_timm_state, "transformers": make_transformers_state}
 
 
 def write(model, path, layout="timm"):
-    """Writes a state dict of timm or transformers, with the model's description in the header.
-
-    Raises:
-        CheckpointError: if the library does not have such a model.
-    """
+    """Writes a state dict of timm or transformers, with the model's description in the header."""
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 

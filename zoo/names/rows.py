@@ -188,7 +188,9 @@ class PublicCheckpoint:
 
 @functools.cache
 def read_registry():
-    """Reads registry.json: "collections" hold the fields that rows share, "defaults" the tags of bare variants."""
+    """Reads registry.json: "collections" hold the fields that rows share, "defaults" the tags of bare variants, and
+    "grammars" the parts of the authors' file names.
+    """
     return json.loads(importlib.resources.files("keras_vit.zoo").joinpath("registry.json").read_text("utf-8"))
 
 
@@ -214,27 +216,8 @@ AUGREG_ROOT = "https://storage.googleapis.com/vit_models/augreg/"
 VTAB_ROOT = "https://storage.googleapis.com/bit_models/vtab/"
 
 # The authors drop "ViT-" and write "+" and "/" as "_" (vit_jax/configs/models.py).
-AUGREG_MODELS = {
-    "Ti_16": "ViT-Ti/16",
-    "S_32": "ViT-S/32",
-    "S_16": "ViT-S/16",
-    "B_32": "ViT-B/32",
-    "B_16": "ViT-B/16",
-    "B_8": "ViT-B/8",
-    "L_16": "ViT-L/16",
-    "R_Ti_16": "R+ViT-Ti/16",
-    "R26_S_32": "R26+ViT-S/32",
-    "R50_L_32": "R50+ViT-L/32",
-}
-AUGREG_DATASETS = {
-    "i1k": ("imagenet1k", 1000),
-    "i21k": ("imagenet21k", 21843),
-    "imagenet2012": ("imagenet1k", 1000),
-    "cifar100": ("cifar100", 100),
-    "oxford_iiit_pet": ("oxford_iiit_pet", 37),
-    "kitti": ("kitti", 4),
-    "resisc45": ("resisc45", 45),
-}
+AUGREG_MODELS = read_registry()["grammars"]["augreg models"]
+AUGREG_DATASETS = read_registry()["grammars"]["augreg datasets"]  # {name: (dataset, number of its classes)}
 AUGREG_STEM = re.compile(
     rf"(?P<model>{'|'.join(AUGREG_MODELS)})-(?P<dataset>i1k|i21k)-(30|300)ep-lr_0\.001"
     r"-aug_(none|light[01]|medium[12]|strong[12])-wd_(0\.03|0\.1)-do_0\.[01]-sd_0\.[01]"
@@ -243,27 +226,7 @@ AUGREG_STEM = re.compile(
 )
 
 # Classes per task as the VTAB benchmark defines them (arXiv 1910.04867).
-VTAB_TASKS = {
-    "caltech101": 102,
-    "cifar100": 100,
-    "clevr-count": 8,
-    "clevr-distance": 6,
-    "diabetic_retinopathy": 5,
-    "dmlab": 6,
-    "dsprites-orientation": 16,
-    "dsprites-xpos": 16,
-    "dtd": 47,
-    "eurosat": 10,
-    "kitti-distance": 4,
-    "oxford_flowers102": 102,
-    "oxford_iiit_pet": 37,
-    "patch_camelyon": 2,
-    "resisc45": 45,
-    "smallnorb-azimuth": 18,
-    "smallnorb-elevation": 9,
-    "sun397": 397,
-    "svhn": 10,
-}
+VTAB_TASKS = read_registry()["grammars"]["vtab tasks"]
 SMALL_IMAGES = ("cifar100", "dsprites-orientation", "dsprites-xpos", "eurosat", "svhn")  # under 96 x 96 pixels
 VTAB_STEM = re.compile(rf"BiT-M-(?P<model>R50x1|R101x1|R50x3|R101x3|R152x4)-run[012]-(?P<task>{'|'.join(VTAB_TASKS)})")
 
@@ -284,9 +247,6 @@ def with_sizes(checkpoint):
 
 def parse_augreg(stem):
     """The checkpoint of AugReg (arXiv 2106.10270) with this file name, without ".npz".
-
-    Raises:
-        UnknownNameError: for a part that the authors' files do not have.
 
     >>> stem = "R26_S_32-i21k-300ep-lr_0.001-aug_none-wd_0.1-do_0.0-sd_0.0--kitti-steps_2k-lr_0.01-res_384"
     >>> parse_augreg(stem).num_classes

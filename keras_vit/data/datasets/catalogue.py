@@ -1,6 +1,7 @@
 """The datasets of the paper as rows over TensorFlow Datasets: splits, labels, augmentation. No TensorFlow here."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -55,84 +56,78 @@ class DatasetRow:
         return {"train": self.train, "validation": self.validation, "test": self.test}
 
 
-def held_out_row(builder, percent, test="test", **fields):
-    """A row whose validation examples are the last `percent` of the training split (the paper's development sets)."""
-    kept = 100 - percent
-    return DatasetRow(
-        builder=builder,
-        train=Part("train", high=kept),
-        validation=Part("train", low=kept),
-        test=Part(test),
-        **fields,
-    )
+@dataclass(frozen=True)
+class VTABRow(DatasetRow):
+    """A task of VTAB-1k: 800 examples to train, 200 to validate, 1000 together (arXiv 1910.04867, section 3).
 
-
-def vtab_row(builder, train="train", validation="validation", test="test", **fields):
-    """A row of VTAB-1k: 800 examples to train, 200 to validate, 1000 together (arXiv 1910.04867, section 3).
-
-    A split is a TFDS name or (name, low, high) in per cent, as in google-research/task_adaptation's data classes. They
-    vary no image; the paper follows Kolesnikov et al. (B.1.1), who crop and mirror those of most tasks (arXiv
-    1912.11370, Supplement F).
+    The splits are those of google-research/task_adaptation's data classes. They vary no image; the paper follows
+    Kolesnikov et al. (B.1.1), who crop and mirror those of most tasks (arXiv 1912.11370, Supplement F).
     """
-    train, validation, test = (Part(s) if isinstance(s, str) else Part(*s) for s in (train, validation, test))
-    fields = {"augmentation": "bit", "source": "arXiv 1910.04867, task_adaptation/data"} | fields
-    return DatasetRow(
-        builder=builder,
-        train=replace(train, most=800),
-        validation=replace(validation, most=200),
-        test=test,
-        **fields,
-    )
+
+    train: Part = Part("train", most=800)
+    validation: Part = Part("validation", most=200)
+    test: Part = Part("test")
+    augmentation: str = "bit"
+    source: str = "arXiv 1910.04867, task_adaptation/data"
 
 
-NINETY = {"train": ("train", 0, 90), "validation": ("train", 90, 100)}
-SIXTY = {"train": ("train", 0, 60), "validation": ("train", 60, 80), "test": ("train", 80, 100)}
-EIGHTY = {"train": ("train", 0, 80), "validation": ("train", 80, 90), "test": ("train", 90, 100)}
-NORB = {"train": "train", "validation": ("test", 0, 50), "test": ("test", 50, 100)}
+# The parts and further fields that several tasks share.
+NINETY: dict[str, Any] = {"train": Part("train", 0, 90, 800), "validation": Part("train", 90, most=200)}
+SIXTY: dict[str, Any] = {
+    "train": Part("train", 0, 60, 800),
+    "validation": Part("train", 60, 80, 200),
+    "test": Part("train", 80),
+}
+CLEVR = {**NINETY, "test": Part("validation"), "augmentation": "flip"}
+DSPRITES: dict[str, Any] = {
+    "train": Part("train", 0, 80, 800),
+    "validation": Part("train", 80, 90, 200),
+    "test": Part("train", 90),
+    "classes": 16,
+    "gain": 255,
+}
+NORB: dict[str, Any] = {"validation": Part("test", 0, 50, 200), "test": Part("test", 50)}
 
-VTAB_TASKS = {
+VTAB_ROWS = {
     # natural
-    "caltech101": vtab_row("caltech101", **NINETY),
-    "cifar100": vtab_row("cifar100", **NINETY),
-    "dtd": vtab_row("dtd"),
-    "oxford_flowers102": vtab_row("oxford_flowers102"),
-    "oxford_iiit_pet": vtab_row("oxford_iiit_pet", train=("train", 0, 80), validation=("train", 80, 100)),
-    "sun397": vtab_row("sun397/tfds"),
-    "svhn": vtab_row("svhn_cropped", **NINETY),
+    "vtab/caltech101": VTABRow("caltech101", **NINETY),
+    "vtab/cifar100": VTABRow("cifar100", **NINETY),
+    "vtab/dtd": VTABRow("dtd"),
+    "vtab/oxford_flowers102": VTABRow("oxford_flowers102"),
+    "vtab/oxford_iiit_pet": VTABRow(
+        "oxford_iiit_pet", train=Part("train", 0, 80, 800), validation=Part("train", 80, most=200)
+    ),
+    "vtab/sun397": VTABRow("sun397/tfds"),
+    "vtab/svhn": VTABRow("svhn_cropped", **NINETY),
     # specialized
-    "patch_camelyon": vtab_row("patch_camelyon"),
-    "eurosat": vtab_row("eurosat/rgb", **SIXTY),
-    "resisc45": vtab_row("resisc45", **SIXTY),
-    "diabetic_retinopathy": vtab_row("diabetic_retinopathy_detection/btgraham-300"),
+    "vtab/patch_camelyon": VTABRow("patch_camelyon"),
+    "vtab/eurosat": VTABRow("eurosat/rgb", **SIXTY),
+    "vtab/resisc45": VTABRow("resisc45", **SIXTY),
+    "vtab/diabetic_retinopathy": VTABRow("diabetic_retinopathy_detection/btgraham-300"),
     # structured
-    "clevr_count_all": vtab_row(
-        "clevr", **NINETY, test="validation", label="clevr_count_all", classes=8, augmentation="flip"
-    ),
-    "clevr_closest_object_distance": vtab_row(
-        "clevr", **NINETY, test="validation", label="clevr_closest_object_distance", classes=6, augmentation="flip"
-    ),
-    "dmlab": vtab_row("dmlab", augmentation="flip"),
-    "kitti_closest_vehicle_distance": vtab_row(
+    "vtab/clevr_count_all": VTABRow("clevr", **CLEVR, label="clevr_count_all", classes=8),
+    "vtab/clevr_closest_object_distance": VTABRow("clevr", **CLEVR, label="clevr_closest_object_distance", classes=6),
+    "vtab/dmlab": VTABRow("dmlab", augmentation="flip"),
+    "vtab/kitti_closest_vehicle_distance": VTABRow(
         "kitti", label="kitti_closest_vehicle_distance", classes=4, augmentation="flip"
     ),
-    "dsprites_x_position": vtab_row(
-        "dsprites", **EIGHTY, label="dsprites_x_position", classes=16, gain=255, augmentation="none"
+    "vtab/dsprites_x_position": VTABRow("dsprites", **DSPRITES, label="dsprites_x_position", augmentation="none"),
+    "vtab/dsprites_orientation": VTABRow(
+        "dsprites", **DSPRITES, label="dsprites_orientation", augmentation="bit-no-flip"
     ),
-    "dsprites_orientation": vtab_row(
-        "dsprites", **EIGHTY, label="dsprites_orientation", classes=16, gain=255, augmentation="bit-no-flip"
-    ),
-    "smallnorb_azimuth": vtab_row("smallnorb", **NORB, label="label_azimuth", augmentation="bit-no-flip"),
-    "smallnorb_elevation": vtab_row("smallnorb", **NORB, label="label_elevation"),
+    "vtab/smallnorb_azimuth": VTABRow("smallnorb", **NORB, label="label_azimuth", augmentation="bit-no-flip"),
+    "vtab/smallnorb_elevation": VTABRow("smallnorb", **NORB, label="label_elevation"),
 }
-VTAB = tuple(f"vtab/{task}" for task in VTAB_TASKS)
+VTAB = tuple(VTAB_ROWS)
 
 CATALOGUE: dict[str, DatasetRow] = {
-    "cifar10": held_out_row("cifar10", 2),
-    "cifar100": held_out_row("cifar100", 2),
-    "imagenet2012": held_out_row("imagenet2012", 1, test="validation"),
-    "oxford_iiit_pet": held_out_row("oxford_iiit_pet", 10),
+    # The last of the training split are to validate on: the paper's development sets.
+    "cifar10": DatasetRow("cifar10", Part("train", 0, 98), Part("train", 98), Part("test")),
+    "cifar100": DatasetRow("cifar100", Part("train", 0, 98), Part("train", 98), Part("test")),
+    "imagenet2012": DatasetRow("imagenet2012", Part("train", 0, 99), Part("train", 99), Part("validation")),
+    "oxford_iiit_pet": DatasetRow("oxford_iiit_pet", Part("train", 0, 90), Part("train", 90), Part("test")),
     # The paper's Flowers: training is TFDS's 1,020 "train", as in big_vision/configs/transfer.py.
-    "oxford_flowers102": held_out_row("oxford_flowers102", 10),
+    "oxford_flowers102": DatasetRow("oxford_flowers102", Part("train", 0, 90), Part("train", 90), Part("test")),
     # Not built by TFDS itself: big_vision/configs/vit_i21k.py reads prepared files with one split, "full".
     "imagenet21k": DatasetRow(
         builder="imagenet21k",
@@ -151,5 +146,5 @@ CATALOGUE: dict[str, DatasetRow] = {
         classes=1000,
         source="arXiv 2006.07159",
     ),
-    **dict(zip(VTAB, VTAB_TASKS.values(), strict=True)),
+    **VTAB_ROWS,
 }

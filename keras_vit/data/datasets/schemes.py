@@ -167,6 +167,16 @@ def find_scheme(name: str) -> tuple[Scheme, str]:
     return scheme, argument or scheme.name
 
 
+def bare_name(name: str) -> str:
+    """TFDS's name of a dataset "tfds:NAME", without configuration and version; of any other name the scheme.
+
+    >>> bare_name("tfds:eurosat/rgb:2.*"), bare_name("vtab/eurosat"), bare_name("folder:photos")
+    ('eurosat', 'vtab/eurosat', 'folder')
+    """
+    scheme, _, argument = name.partition(":")
+    return argument.partition(":")[0].partition("/")[0] if scheme == "tfds" else scheme
+
+
 def require_dataset(name: str) -> Collection[str]:
     """The splits that a dataset states; refuses, before TensorFlow is imported, a name, folder or file without one."""
     scheme, argument = find_scheme(name)

@@ -14,7 +14,6 @@ import tensorflow as tf
 
 from keras_vit.console import log
 from keras_vit.data.errors import DataError
-from keras_vit.data.reading import order
 from keras_vit.data.reading.sources import whole_image
 from keras_vit.errors import ImageError
 
@@ -108,7 +107,7 @@ def fill_with_redraws(chunk, size, places, read, num_examples):
     """Reads the readable images, at `places`, int64 (m,), of the chunk, again with other random draws."""
     places = tf.gather(places, tf.range(size) % tf.size(places))
     again = {name: tf.gather(part, places) for name, part in chunk.items()}
-    again["index"] = order.redraw_index(again["index"], num_examples)
+    again["index"] += num_examples  # a number that no example has, so other draws in the same epoch
     return tf.data.Dataset.from_tensor_slices(again).map(read)
 
 

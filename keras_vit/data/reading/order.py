@@ -94,8 +94,7 @@ class Share:
     @property
     def chunk(self):
         """The number of examples that are read in sequence: the largest divisor of the host's batch up to 32."""
-        sizes = [size for size in range(2, 33) if self.per_host % size == 0]
-        return sizes[-1] if sizes else self.per_host
+        return max((size for size in range(2, 33) if self.per_host % size == 0), default=self.per_host)
 
 
 def share_of(context, batch_size):
@@ -156,11 +155,6 @@ def example_seed(key, epoch, index):
 def batch_seed(key, step):
     """Seed, int64 (2,), of all random draws for mixing a batch; `step`, int64 (), counts from the run's start."""
     return tf.stack([key // 2 ^ MIX, step * SALTS_PER_BATCH])
-
-
-def redraw_index(index, num_examples):
-    """A number that no example has, for a second set of draws for example `index` in the same epoch."""
-    return index + num_examples
 
 
 def add_salt(seed, salt):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from keras_vit.errors import ConfigError, is_whole
+from keras_vit.errors import COUNT, ConfigError
 from keras_vit.evaluation.device.measuring import Record, take_turns
 from keras_vit.evaluation.device.steps import StepsProcess, time_steps, warm_up
 from keras_vit.files import write_whole
@@ -57,13 +57,13 @@ def nearest_size(model: str, image_size: int) -> int:
     >>> nearest_size("ViT-H/14", 512), nearest_size("R50x1", 500)
     (518, 500)
     """
-    step = getattr(variant(model).config, "pixels_per_token", (1,))[0]
+    step = variant(model).config.size_step
     return max(1, round(image_size / step)) * step
 
 
 def require_some(**counts):
     for name, values in counts.items():
-        if not values or not all(is_whole(value, least=1) for value in values):
+        if not values or not all(value in COUNT for value in values):
             raise ConfigError(f"{name} must be at least 1, and one of them at least. Received: {list(values)}.")
 
 

@@ -1,7 +1,6 @@
 """The epochs of a run: where they end, and their rows in metrics.csv. Imports no Keras."""
 
 import csv
-import io
 import math
 from fractions import Fraction
 from itertools import groupby, pairwise
@@ -76,12 +75,11 @@ def read_rows(path, last=math.inf):
 
 
 def write_rows(rows, path):
-    text = io.StringIO()
     names = list(dict.fromkeys(name for row in rows for name in row))
-    writer = csv.DictWriter(text, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    path.write_bytes(text.getvalue().encode())
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, names, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 NO_SCORE = (-math.inf, -math.inf)

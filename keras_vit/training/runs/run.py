@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,8 +29,8 @@ from keras_vit.training.runs.callbacks import (
 from keras_vit.training.runs.checkpoints import Checkpoints
 from keras_vit.training.runs.folder import CHECKPOINTS, RunFolder, require_written
 from keras_vit.training.runs.history import list_epoch_ends, plan_segments
-from keras_vit.training.runs.saver import Saver
-from keras_vit.training.runs.state import collect_state, restore_state, used_later, write_weights
+from keras_vit.training.runs.saver import Saver, restore_newest
+from keras_vit.training.runs.state import collect_state, used_later, write_weights
 
 if TYPE_CHECKING:
     import os
@@ -153,7 +153,7 @@ class Run:
             if is_chief(model):
                 around.enter_context(self.files.hold(resume))
             build_for(model, train(0).element_spec)
-            start = self.restore_newest(model) if resume else 0
+            start = restore_newest(self.store, model) if resume else 0
             if start > total_steps:
                 raise RunError(f"The run has already done {start} steps, more than {total_steps}.")
             self.write_config(model, config, total_steps, steps_per_epoch or total_steps, monitor)
@@ -183,15 +183,6 @@ class Run:
             saver.signals.until = "its last files are written"
             self.write_final(model)
 
-    def restore_newest(self, model):
-        """Restores the newest readable checkpoint and returns its step, 0 when there is none."""
-        found = self.store.newest()
-        if found is None:
-            return 0
-        step, arrays = found
-        restore_state(model, arrays)
-        return step
-
     def write_config(self, model, config, total_steps, steps_per_epoch, monitor):
         facts = {
             "total_steps": total_steps,
@@ -201,34 +192,25 @@ class Run:
             "versions": {"keras": keras.__version__},
             **(config or {}),
         }
-        if is_chief(model):
-            text = json.dumps(facts, indent=2, default=str)
-            with self.writing("config.json") as path:
-                path.write_text(text, "utf-8")
+        text = json.dumps(facts, indent=2, default=str)
+        self.write(model, "config.json", lambda path: path.write_text(text, "utf-8"))
 
     def write_final(self, model):
         """Writes the last weights, and ends with the averaged ones, if there are any."""
-        self.write_weights(model, "last.weights.npz")
+        self.write(model, "last.weights.npz", functools.partial(write_weights, model))
         optimizer = unwrap(model.optimizer)
         optimizer.unfinished = False
         optimizer.finalize_variable_values(model.trainable_variables)
         if optimizer.use_ema:
-            self.write_weights(model, "averaged.weights.npz")
-        if is_chief(model):
-            with self.writing("model.keras") as path:
-                used_later(model).save(path)
+            self.write(model, "averaged.weights.npz", functools.partial(write_weights, model))
+        self.write(model, "model.keras", lambda path: used_later(model).save(path))
 
-    def write_weights(self, model, name):
-        if is_chief(model):
-            with self.writing(name) as path:
-                write_weights(model, path)
-
-    @contextlib.contextmanager
-    def writing(self, name: str) -> Iterator[Path]:
-        """Yields the path to write a file that the run needs to be finished; see `RunFolder.writing`.
+    def write(self, model: keras.Model, name: str, write: Callable[[Path], object]) -> None:
+        """Writes a file that the run needs to be finished, by `write(path)` in the first or only worker.
 
         Raises:
             RunError: when it could not be written.
         """
-        with require_written(self.folder), self.files.writing(name) as path:
-            yield path
+        if is_chief(model):
+            with require_written(self.folder), self.files.writing(name) as path:
+                write(path)

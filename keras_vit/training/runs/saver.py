@@ -112,6 +112,14 @@ class Signals:
         self.release()
 
 
+def restore_newest(store, model):
+    """Restores the newest readable checkpoint and returns its step, 0 when there is none."""
+    step, arrays = store.newest() or (0, None)
+    if arrays is not None:
+        restore_state(model, arrays)
+    return step
+
+
 class Saver(keras.callbacks.Callback):
     """Writes a checkpoint every `every` steps, at the last step, and on SIGTERM or Ctrl-C to any worker; then all end.
 
@@ -207,12 +215,8 @@ class Saver(keras.callbacks.Callback):
     def fail(self, step, sentence):
         """Puts the last good checkpoint into the model and raises NotFiniteError."""
         self.on_train_end()
-        found = self.store.newest()
-        kept = 0
-        if found:
-            kept, arrays = found
-            restore_state(self.model, arrays)
-        keeping = f"The checkpoint of step {kept} is kept in {self.store.folder}" if found else "There is no checkpoint"
+        kept = restore_newest(self.store, self.model)
+        keeping = f"The checkpoint of step {kept} is kept in {self.store.folder}" if kept else "There is no checkpoint"
         raise NotFiniteError(
             f"{sentence} {keeping}. Try a smaller learning rate, or gradient clipping.", step=step, kept=kept
         )

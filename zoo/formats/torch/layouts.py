@@ -179,10 +179,7 @@ OTHER_MODELS = (
     (r"(attn|mlp)\.norm\.|patch_embed\.norm\.", "has norms inside attention, MLP or embedding"),
     (r"rel_pos|relative_position", "has relative positions"),
     (r"(^|\.|_)(rope|freqs|inv_freq)", "has rotary positions"),
-    (
-        r"(^|\.)(decoder|mask_token|embeddings\.mask_token)",
-        "fills in masked patches (mask token or decoder)",
-    ),
+    (r"(^|\.)(decoder|mask_token|embeddings\.mask_token)", "fills in masked patches (mask token or decoder)"),
     (r"\.running_mean$", "has batch norms"),
     (r"(^|\.)head_dist\.|distillation_classifier", "has a distillation head"),
 )
@@ -225,11 +222,7 @@ GATES = re.compile(r"\.mlp\.(fc1_g|w1|weights_gate|gate_proj)\.")
 
 
 def complete_activation(tensors, fields):
-    """Adds the activation to the fields, unless it is stated: SiLU for a gated MLP, otherwise GELU.
-
-    Raises:
-        Fault: for a tower of CLIP if its files do not state whether it has GELU or QuickGELU.
-    """
+    """Adds the activation to the fields, unless it is stated: SiLU for a gated MLP, otherwise GELU."""
     if "activation" in fields:
         return fields
     if "norm_pre.weight" in tensors or "pre_layrnorm.weight" in tensors:
@@ -289,11 +282,7 @@ def pack(state, rows=PACKED):
 
 
 def find_layout(tensors):
-    """(the `Layout` of a state dict, its tensors, with packed ones split and without those that are not read).
-
-    Raises:
-        Fault: for a state dict of another model.
-    """
+    """(the `Layout` of a state dict, its tensors, with packed ones split and without those that are not read)."""
     layout = next((layout for layout in LAYOUTS if tensors.keys() >= set(layout.probes)), None)
     if layout:
         apart = split_packed(tensors)
@@ -343,11 +332,7 @@ def fold_register_positions(tensors):
 
 
 def to_official(tensors, layout, num_heads):
-    """Renames the tensors of a torch state dict, from `find_layout`, to official names.
-
-    Raises:
-        Fault: for tensors that do not fit their kind, or a ViT whose number of heads is not given.
-    """
+    """Renames the tensors of a torch state dict, from `find_layout`, to official names."""
     rows = layout.rows
     if layout.numerics and num_heads is None:
         strange = next((name for name in tensors if official_name(name, rows)[0] == name), None)
@@ -373,11 +358,7 @@ def with_numerics(config):
 
 
 def to_torch(arrays, rows, library):
-    """Renames and reshapes official arrays {name: array} to torch's, by `rows` from `torch_names`.
-
-    Raises:
-        CheckpointError: for an array that no row has.
-    """
+    """Renames and reshapes official arrays {name: array} to torch's, by `rows` from `torch_names`."""
     state = {}
     for name, values in arrays.items():
         names = ((translate(name, official, torch, TO_TORCH), kind) for torch, official, kind in rows)

@@ -185,11 +185,7 @@ def without_biases(config_json):
 
 
 def transformers_vit(config_json, tensors):
-    """The `Stated` of a ViT or hybrid; the other fields of its configuration do not change the function.
-
-    Raises:
-        Fault: for fields that change the function of the same tensors.
-    """
+    """The `Stated` of a ViT or hybrid; the other fields of its configuration do not change the function."""
     require_type(config_json, VIT_TYPES)
     is_ijepa = "embeddings.cls_token" not in tensors
     require_stated(not is_ijepa or "pooler.dense.weight" not in tensors, "a pooler of a patch", "their mean")
@@ -205,7 +201,7 @@ def transformers_vit(config_json, tensors):
 
 
 def transformers_tower(config_json, tensors):
-    """The `Stated` of CLIP's or SigLIP's image tower; raises the errors of `transformers_vit`."""
+    """The `Stated` of CLIP's or SigLIP's image tower."""
     if not config_json:
         return Stated()
     kind = config_json.get("model_type")
@@ -223,7 +219,7 @@ def transformers_tower(config_json, tensors):
 
 
 def transformers_dinov2(config_json, tensors):
-    """The `Stated` of a DINOv2; raises the errors of `transformers_vit`. Its gated MLP always has SiLU."""
+    """The `Stated` of a DINOv2. Its gated MLP always has SiLU."""
     require_type(config_json, DINOV2_TYPES)
     gated = any(".mlp.weights_gate." in name for name in tensors)
     fields = ACTIVATIONS["silu"] if gated else read_activation(config_json, "gelu")
@@ -236,7 +232,7 @@ def transformers_dinov2(config_json, tensors):
 
 
 def transformers_dinov3(config_json, tensors):
-    """The `Stated` of a DINOv3; raises the errors of `transformers_vit`."""
+    """The `Stated` of a DINOv3."""
     require_type(config_json, ("dinov3_vit",))
     gated = any(".mlp.gate_proj." in name for name in tensors)
     fields = read_activation(config_json, "silu" if gated and not config_json else "gelu")
@@ -251,7 +247,7 @@ def nothing_stated(config_json, tensors):
 
 
 def transformers_bit(config_json, tensors):
-    """The `Stated` of a ResNet; raises the errors of `transformers_vit`."""
+    """The `Stated` of a ResNet."""
     require_type(config_json, BIT_TYPES)
     require_values(config_json, BIT_FIELDS)
     return Stated()

@@ -233,11 +233,7 @@ def warn_of_quick_gelu(config_json):
 
 
 def timm_vit(config_json, tensors):
-    """The `Stated` of a ViT or hybrid.
-
-    Raises:
-        Fault: for unknown arguments, and for arguments that change the function of the same tensors.
-    """
+    """The `Stated` of a ViT or hybrid."""
     args, architecture = stated_arguments(config_json), config_json.get("architecture")
     if any(name in args for name in EVA_ALONE):
         return timm_eva(config_json, tensors)
@@ -255,7 +251,7 @@ def timm_vit(config_json, tensors):
 
 
 def timm_eva(config_json, tensors):
-    """The `Stated` of an EVA-01 or DINOv3, of timm's class Eva; raises the errors of `timm_vit`."""
+    """The `Stated` of an EVA-01 or DINOv3, of timm's class Eva."""
     args, architecture = stated_arguments(config_json), config_json.get("architecture")
     rotary = args.get("use_rot_pos_emb", "pos_embed" not in tensors)
     require_arguments(args, DINOV3_VALUES if rotary else EVA_VALUES)
@@ -275,7 +271,7 @@ def timm_eva(config_json, tensors):
 
 
 def timm_bit(config_json, tensors):
-    """The `Stated` of a ResNet; raises the errors of `timm_vit`."""
+    """The `Stated` of a ResNet."""
     args = stated_arguments(config_json)
     require_arguments(args, BIT_VALUES)
     return Stated(shapes={"num_classes": args["num_classes"]} if type(args.get("num_classes")) is int else {})

@@ -194,6 +194,6 @@ def make_transformers_state(model: Any) -> tuple[ViTConfig, dict[str, np.ndarray
 
 
 def write_config(model: Any) -> str:
-    """The text of config.json; raises the errors of `find_kind`."""
+    """The text of config.json."""
     kind = find_kind(model.config)
     return json.dumps(make_config(kind, model.config, model.labels), indent=2) + "\n"
