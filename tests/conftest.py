@@ -1,5 +1,6 @@
 """`pytest` alone, all default tests, takes two processes where pytest-xdist is installed; `pytest -n 0` takes one."""
 
+import gc
 import os
 import signal
 import sys
@@ -12,6 +13,8 @@ THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 
 # A shell starts what it runs in the background with Ctrl-C ignored, and every process of a test would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# Of the million objects of graphs and models few are garbage: looking through them took a tenth of the time.
+gc.set_threshold(100_000, 50, 100)
 
 
 @pytest.hookimpl(tryfirst=True)  # before the fixtures, those of a module too

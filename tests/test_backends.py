@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import sys
 
+import cluster
 import pytest
 
 TESTS = pathlib.Path(__file__).parent
@@ -41,6 +42,6 @@ def test_portable(backend, files, chosen):
         *("-m", chosen),
         *(str(TESTS / name) for name in files),
     ]
-    environment = {**os.environ, "KERAS_BACKEND": backend}
+    environment = {**os.environ, "KERAS_BACKEND": backend, "XLA_FLAGS": cluster.UNOPTIMIZED}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=TESTS.parent)
     assert done.returncode == 0, done.stdout[-3000:]

@@ -5,6 +5,9 @@ import socket
 
 import pytest
 
+# The tests' programs run for milliseconds, and optimizing them takes seconds.
+UNOPTIMIZED = "--xla_backend_optimization_level=0"
+
 
 def free_addresses(count):
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
@@ -17,7 +20,7 @@ def free_addresses(count):
 def on_jax(devices):
     """The environment of a process that trains on so many virtual devices of JAX; skips the test without JAX."""
     pytest.importorskip("jax")
-    return {"KERAS_BACKEND": "jax", "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
+    return {"KERAS_BACKEND": "jax", "XLA_FLAGS": f"{UNOPTIMIZED} --xla_force_host_platform_device_count={devices}"}
 
 
 def jax_environments(count, devices):
