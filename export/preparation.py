@@ -98,6 +98,19 @@ def pack_inputs(model, inputs):
 
 
 @contextlib.contextmanager
+def replaced(owner, **attributes):
+    """A context in which a module or class has other functions."""
+    own = {name: vars(owner).get(name) for name in attributes}
+    for name, value in attributes.items():
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for name, value in own.items():
+            delattr(owner, name) if value is None else setattr(owner, name, value)
+
+
+@contextlib.contextmanager
 def follow_export_calls(model):
     """A context in which `export_call` replaces `call` in every layer that has it."""
     # Layers inside layers, too; Keras has no public way to list them.

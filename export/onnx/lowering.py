@@ -6,7 +6,6 @@ keras.ops can be traced. Only operations on weights alone are computed.
 
 import contextlib
 import inspect
-from unittest import mock
 
 import keras
 import numpy as np
@@ -14,7 +13,7 @@ from keras import layers, ops
 
 from keras_vit.export.onnx.emit import LAYERS, OPERATIONS, is_leaf
 from keras_vit.export.onnx.graph import Graph, Value
-from keras_vit.export.preparation import pack_inputs
+from keras_vit.export.preparation import pack_inputs, replaced
 
 
 class Unsupported(Exception):
@@ -110,7 +109,7 @@ INFIX = ("__add__", "__sub__", "__mul__", "__truediv__", "__matmul__", "__pow__"
 
 def variables_that_defer():
     """A context that records `variable * x` for symbolic `x` like `x * variable`; Keras would fail to compute it."""
-    return mock.patch.multiple(keras.Variable, **{name: deferring(getattr(keras.Variable, name)) for name in INFIX})
+    return replaced(keras.Variable, **{name: deferring(getattr(keras.Variable, name)) for name in INFIX})
 
 
 def at_inference(layer, call, kwargs):

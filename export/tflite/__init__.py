@@ -9,13 +9,12 @@ import math
 import tempfile
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 from keras_vit.errors import ExportError, require_backend
 from keras_vit.export import saved_model, stablehlo
 from keras_vit.export.description import append_comment, append_description
 from keras_vit.export.formats import Order
-from keras_vit.export.preparation import follow_export_calls
+from keras_vit.export.preparation import follow_export_calls, replaced
 from keras_vit.export.staging import seal
 from keras_vit.export.tflite.converter import convert
 from keras_vit.export.tflite.rewriting import SIZES
@@ -95,7 +94,7 @@ def builtin_operators():
         many = perm is not None and len(perm) > MOST_AXES and list(a.shape).count(None) <= 1
         return transpose_in_steps(transpose, a, list(perm)) if many else transpose(a, perm, *args, **kwargs)
 
-    return mock.patch.multiple(tf, roll=builtin_roll, transpose=builtin_transpose)
+    return replaced(tf, roll=builtin_roll, transpose=builtin_transpose)
 
 
 def composite_gelu():
@@ -110,7 +109,7 @@ def composite_gelu():
     def builtin_gelu(x, approximate=True):
         return gelu(x) if approximate else jax.lax.composite(exact, "aten.gelu.default")(x, approximate="none")
 
-    return mock.patch.object(jax.nn, "gelu", builtin_gelu)
+    return replaced(jax.nn, gelu=builtin_gelu)
 
 
 def emit_saved_model(order, folder):
