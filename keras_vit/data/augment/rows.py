@@ -127,11 +127,7 @@ AUGMENTATIONS: dict[str, Augmentation] = {
 
 
 def find_augmentation(named: str | Augmentation) -> Augmentation:
-    """The row of a name; an `Augmentation` is returned unchanged.
-
-    Raises:
-        DataError: for an unknown name.
-    """
+    """The row of a name; an `Augmentation` is returned unchanged."""
     if isinstance(named, Augmentation):
         return named
     require(named in AUGMENTATIONS, describe_unknown("augmentation", named, AUGMENTATIONS))

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.data.reading import order
-from keras_vit.data.reading.sources import Encoded, Source, decode_part
+from keras_vit.data.reading.sources import Indexed, Source
 
 GROUP = 8  # files that are read together; resuming skips through at most so many
 WINDOW = 4096  # records that are shuffled in memory: about half a gigabyte of ImageNet
@@ -85,14 +85,10 @@ class Stream(Source):
     """A source of records on disk.
 
     In every epoch the files come in a new order, `GROUP` of them are interleaved at a time, and records are shuffled
-    within windows of `WINDOW`. Every host has files of its own.
+    within windows of `window`. Every host has files of its own.
 
-    Args:
-        instructions: TFDS's file instructions for the split.
-        parse: function from a serialized record to (encoded image, label).
-        gain: factor of the pixels.
-        window: number of records that are shuffled at a time.
-        left_out: sorted numbers of the examples that are not read.
+    The files are those of TFDS's `instructions` for the split. `parse` turns a serialized record into (encoded image,
+    label). `left_out` are the sorted numbers of the examples that are not read.
     """
 
     def __init__(self, instructions, parse, gain=1, window=WINDOW, left_out=()):
@@ -164,7 +160,7 @@ class Stream(Source):
         records = records.filter(lambda index, record: tf.gather(mask, index))
         parsed = records.map(lambda index, record: self.parse(record), tf.data.AUTOTUNE).batch(1024)
         data, labels = (np.concatenate(column) for column in zip(*parsed.as_numpy_iterator(), strict=True))
-        return Encoded(data, labels, self.gain)
+        return Indexed(data, labels, self.gain)
 
     def chunk(self, visits, share):
         """Groups a dataset of (epoch, index, record, weight) into chunks."""
@@ -174,6 +170,3 @@ class Stream(Source):
             return {"data": data, "label": label, "epoch": epoch, "index": index, "weight": weight}
 
         return visits.map(parse_visit, tf.data.AUTOTUNE, deterministic=True).batch(share.chunk, drop_remainder=True)
-
-    def read_part(self, data, box, channels):
-        return decode_part(data, box, channels, self.gain)
