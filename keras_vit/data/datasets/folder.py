@@ -81,20 +81,9 @@ def sort_images(entries):
 
 
 def scan(folder, split):
-    """The images of one split.
+    """(paths, labels int, class names) of a split; docs/training.md says how the images of a folder are split.
 
-    With a subfolder train (or training) of class folders, the splits are the subfolders: train, validation (valid,
-    val, dev) and test, in any case. Without one for validation, about a tenth of train is held out; without one for
-    test, "test" is an error. Without a subfolder train, the folder itself holds the classes: about a tenth of its
-    images is "validation", the rest "train".
-
-    An image is held out if the hash of its class and file name, a number in [0, 1), is below 0.1: wherever the folder
-    is, and whatever else is in it. A class of two images or more has one on each side: if no hash is below 0.1, the
-    image with the lowest is held out; if all are, the image with the highest is trained on. Adding an image moves at
-    most this one, back to the side of its hash. Renaming an image, its folder or its class may move it.
-
-    Class folders may have subfolders. Links are followed. Returns (paths, labels int, class names), the paths sorted
-    within their classes; classes are the sorted folder names.
+    The paths are sorted within their classes; classes are the sorted folder names.
     """
     names = parse_splits(split, "A folder")
     places = split_folders(require_folder(folder))

@@ -116,7 +116,8 @@ def hash_name(name):
 def hold_out(examples, folder):
     """The examples for validation: of each class of two or more, at least one and never all.
 
-    The paths begin with `folder`, "" for none.
+    They are those whose hash is below HELD_OUT, or else the one with the lowest; if all are below, all but the one with
+    the highest. Adding an image moves at most that one. The paths begin with `folder`, "" for none.
     """
     start, classes = len(os.path.join(folder, "")), {}
     for example in examples:
