@@ -77,12 +77,8 @@ class TakePatches(ConfiguredLayer):
         return n, places_shape[1], d
 
 
-def require_patchwise(config):
-    """Refuses a configuration unless the model reads an image of three channels patch by patch.
-
-    Raises:
-        ConfigError: for a hybrid, a ResNet, or other channels.
-    """
+def require_encoder(config):
+    """Refuses a configuration unless an encoder without head reads an image of three channels patch by patch."""
     if not isinstance(config, ViTConfig) or config.backbone:
         raise ConfigError(
             "Masked patches need a Vision Transformer that sees the image patch by patch: the convolutions of a hybrid "
@@ -92,10 +88,6 @@ def require_patchwise(config):
         raise ConfigError("Masked patches need images of one size. Load the model with image_size=(height, width).")
     if config.num_channels != 3:
         raise ConfigError(f"Masked patches need images of 3 channels. Received: {config.num_channels}.")
-
-
-def require_headless(config):
-    """Refuses the configuration of a model with a head, since masked patches would not train that."""
     if config.num_classes or config.representation_size:
         raise ConfigError(
             "Masked patches need an encoder without head: load it with num_classes=0. Received: "
@@ -160,8 +152,7 @@ class MaskedPatchModel(DistributedModel):
         name: str | None = None,
     ):
         config = encoder.config
-        require_patchwise(config)
-        require_headless(config)
+        require_encoder(config)
         objective = MaskedPatches(config.patch_size, target, rate)
         policy = keras.dtype_policies.get(dtype) if dtype is not None else encoder.dtype_policy
         rows, columns = objective.grid(config.image_size)
