@@ -77,8 +77,8 @@ class TakePatches(ConfiguredLayer):
         return n, places_shape[1], d
 
 
-def require_encoder(config):
-    """Refuses a configuration unless an encoder without head reads an image of three channels patch by patch."""
+def require_patchwise(config):
+    """Refuses a configuration unless the model reads an image of three channels patch by patch."""
     if not isinstance(config, ViTConfig) or config.backbone:
         raise ConfigError(
             "Masked patches need a Vision Transformer that sees the image patch by patch: the convolutions of a hybrid "
@@ -88,6 +88,10 @@ def require_encoder(config):
         raise ConfigError("Masked patches need images of one size. Load the model with image_size=(height, width).")
     if config.num_channels != 3:
         raise ConfigError(f"Masked patches need images of 3 channels. Received: {config.num_channels}.")
+
+
+def require_headless(config):
+    """Refuses the configuration of a model with a head, since masked patches would not train that."""
     if config.num_classes or config.representation_size:
         raise ConfigError(
             "Masked patches need an encoder without head: load it with num_classes=0. Received: "
@@ -152,7 +156,8 @@ class MaskedPatchModel(DistributedModel):
         name: str | None = None,
     ):
         config = encoder.config
-        require_encoder(config)
+        require_patchwise(config)
+        require_headless(config)
         objective = MaskedPatches(config.patch_size, target, rate)
         policy = keras.dtype_policies.get(dtype) if dtype is not None else encoder.dtype_policy
         rows, columns = objective.grid(config.image_size)
