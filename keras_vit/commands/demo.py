@@ -120,12 +120,6 @@ def save_digits(out):
         Image.fromarray(images[np.argmax(labels == name), :, :, 0]).save(out / f"{name}.png")
 
 
-def judge(models):
-    """{name: Share of the test digits that the model classifies correctly}; models are what `open_classifier` takes."""
-    test = data.load(DATA, "test")
-    return {name: evaluation.evaluate(inference.open_classifier(model), test).top1 for name, model in models.items()}
-
-
 def tabulate_shares(shares, seconds):
     """A line for each model: its accuracy, how sure that is, and its training."""
     count = next(iter(shares.values())).count
@@ -171,7 +165,9 @@ def run_demo(out, run):
         import_keras()
         seconds = dict(zip(models, run_commands(out, run, console)[:2], strict=False))  # of the trainings
         save_digits(out / "digits")
-        shares = judge(models)
+        test = data.load(DATA, "test")
+        opened = {name: inference.open_classifier(model) for name, model in models.items()}
+        shares = {name: evaluation.evaluate(model, test).top1 for name, model in opened.items()}
     print_summary(out, shares, seconds, console)
     return shares[FINETUNED].value
 

@@ -124,13 +124,11 @@ def digest_of_model(model: Any) -> str:
     return digest.hexdigest()
 
 
-def is_alike(one, other):
-    """Whether vectors were made in the same way; the path of the model may differ."""
-    return dataclasses.replace(one, model="") == dataclasses.replace(other, model="")
-
-
-def describe(origin):
-    return f"{origin.vector} of {origin.model}{', normalized' if origin.normalized else ''}"
+def require_alike(what, found, origin, advice):
+    """Refuses vectors that were not made in the same way; the path of the model may differ."""
+    if dataclasses.replace(found, model="") != dataclasses.replace(origin, model=""):
+        kind = f"{found.vector} of {found.model}{', normalized' if found.normalized else ''}"
+        raise ConfigError(f"{what} of another model or kind, {kind}{advice}")
 
 
 class Parts(OwnFolder):
@@ -143,12 +141,10 @@ class Parts(OwnFolder):
     def __init__(self, path: Path, origin: Origin):
         super().__init__(path)
         self.facts = {"origin": dataclasses.asdict(origin)}
-        found = self.read()
-        if found and not is_alike(begun := Origin(**{name: found["origin"][name] for name in FIELDS}), origin):
-            raise ConfigError(
-                f"{path} has unfinished vectors of another model or kind, {describe(begun)}. "
-                "Finish those first, or delete that folder."
-            )
+        if found := self.read():
+            begun = Origin(**{name: found["origin"][name] for name in FIELDS})
+            advice = ". Finish those first, or delete that folder."
+            require_alike(f"{path} has unfinished vectors", begun, origin, advice)
         self.require_own(self.digests())
 
     def vectors_in(self, names: Iterable[str]) -> dict[str, np.ndarray]:
@@ -194,11 +190,7 @@ def read_known(out, origin):
     if not os.path.lexists(out):
         return {}
     old = read_vectors(out)
-    if not is_alike(old.origin, origin):
-        raise ConfigError(
-            f"{out} has vectors of another model or kind, {describe(old.origin)}, so it stays. Choose another "
-            "--out, or delete it."
-        )
+    require_alike(f"{out} has vectors", old.origin, origin, ", so it stays. Choose another --out, or delete it.")
     return dict(zip(map(str, old.digests), old.vectors, strict=True))
 
 

@@ -174,17 +174,9 @@ def write_index(path, vectors, state, tell):
 def open_searchable(
     file: str | os.PathLike, exact: bool = False, tell: Callable[[int, int], object] = lambda done, total: None
 ) -> np.ndarray | Kept:
-    """Opens the vectors in a file for a search or, for more than `MOST`, their index.
+    """Opens the vectors in a file for a search or, for more than `MOST` and unless `exact`, their index.
 
-    A missing or outdated index is made and kept as `file`.index.
-
-    Args:
-        file: as for `read_vectors`.
-        exact: whether to open the vectors in any case.
-        tell: called while an index is made, with the number of vectors in it so far, and the number of all.
-
-    Raises:
-        ConfigError: as for `read_vectors`, or when an index cannot be written.
+    A missing or outdated index is made and kept as `file`.index; `tell` gets the numbers of its vectors and of all.
     """
     path, state = f"{os.fspath(file)}.index", state_of(file)
     if not exact and (kept := read_index(path, state)):
