@@ -170,13 +170,7 @@ def point_from(find: Callable[[str], object]) -> Callable[[str], object]:
 
 
 def describe_unknown(kind: str, name: object, known: Iterable[str], otherwise: str | None = None) -> str:
-    """A sentence on an unknown name: what it is called here, the nearest known ones, or all of them.
-
-    Args:
-        kind: the kind of things with such names.
-        name: the received name.
-        known: all known names.
-        otherwise: the sentence if none is near, in place of one with all names.
+    """A sentence on an unknown name: what it is called here, the nearest known ones, or `otherwise`, by default all.
 
     >>> describe_unknown("model", "vit-b/16", ["ViT-B/16", "R50x1"])
     "There is no model 'vit-b/16'. Did you mean ViT-B/16?"

@@ -78,14 +78,8 @@ def write_whole(path: str | os.PathLike, temporary: Path | None = None) -> Itera
     """Yields an empty file to write to, beside `path`; it is renamed to `path` when it is on the disk.
 
     An error inside leaves the old file at `path`, and nothing else. A later call removes what a killed one left, after
-    an hour.
-
-    Args:
-        temporary: the path to yield, replacing any file there; by default a unique hidden name with the same ending.
-
-    Raises:
-        ConfigError: for an address.
-        OSError: with `path` as its file name.
+    an hour. The file to write to is `temporary`, replacing any file there, or has a unique hidden name with the same
+    ending. Errors of the system name `path`.
 
     >>> with write_whole("curves.png") as path:  # doctest: +SKIP
     ...     figure.savefig(path)
@@ -112,11 +106,7 @@ def write_whole(path: str | os.PathLike, temporary: Path | None = None) -> Itera
 
 @contextlib.contextmanager
 def make_folder(folder: Path) -> Iterator[None]:
-    """Makes a folder and those above it; an error inside removes the new ones that are still empty.
-
-    Raises:
-        ConfigError: for an address.
-    """
+    """Makes a folder and those above it; an error inside removes the new ones that are still empty."""
     require_local(folder)
     missing = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
     try:
@@ -136,11 +126,7 @@ def sha256(path: str | os.PathLike) -> str:
 
 
 def open_regular(path: str | os.PathLike, mode: str = "rb", *, follow_links: bool = False) -> BinaryIO:
-    """Opens a regular file as `open` does.
-
-    Raises:
-        OSError: when it is a device, a pipe or a folder, or, unless `follow_links`, a link.
-    """
+    """Opens a regular file as `open` does; OSError for a device, a pipe, a folder or, unless `follow_links`, a link."""
     extra = NO_WAIT if follow_links else NO_WAIT | NO_LINK
     file: Any = open(path, mode, opener=lambda path, flags: os.open(path, flags | extra))
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -254,10 +240,6 @@ def read_record(
 
 
 def sha256_of_regular(path: str | os.PathLike) -> str:
-    """The SHA-256 of a regular file, in hexadecimal.
-
-    Raises:
-        OSError: when it is a link, a device or a pipe.
-    """
+    """The SHA-256 of a regular file, in hexadecimal; OSError for a link, a device or a pipe."""
     with open_regular(path) as file:
         return hashlib.file_digest(cast(Any, file), "sha256").hexdigest()

@@ -67,10 +67,9 @@ def back_up(path: Path, backup: Path) -> None:
 
 @contextlib.contextmanager
 def lock(path: Path, busy: KerasVitError) -> Iterator[None]:
-    """Holds the lock file `path`, and removes it at the end. The lock ends with the process, however that ends.
+    """Holds the lock file `path`, and removes it at the end; raises `busy` when another process holds it.
 
-    Raises:
-        KerasVitError: `busy`, when another process holds it.
+    The lock ends with the process, however that ends.
     """
     held = filelock.FileLock(path)
     try:
@@ -119,11 +118,7 @@ class OwnFolder:
         return self.names.fullmatch(name) is not None and ".." not in parts and not name.startswith("/")
 
     def read(self) -> dict[str, Any] | None:
-        """The record, or None where there is none.
-
-        Raises:
-            KerasVitError: `error`, when it is damaged, or lists what the writer never writes.
-        """
+        """The record, or None where there is none; refuses one that is damaged, or lists what is never written."""
         path = self.path / self.record
         if not os.path.lexists(path):
             return None
@@ -159,11 +154,7 @@ class OwnFolder:
         return bool(known) and is_regular(self.path / name) and self.digest_of(name) in known
 
     def require_own(self, names: Iterable[str]) -> None:
-        """Refuses to go on if a file of these names is not own, or has changed since; reads each that exists.
-
-        Raises:
-            KerasVitError: `error`, which names the file.
-        """
+        """Refuses to go on if a file of these names is not own, or has changed since; reads each that exists."""
         known = self.digests()
         begun = known or self.read() is not None
         for name in sorted(names):
@@ -224,13 +215,8 @@ class OwnFolder:
         """Replaces all that was written here by the files of the folder `staging`/new, on the same disk.
 
         The record, if it is one of them, takes its place last. An error puts back what stood before, from
-        `staging`/old. After a kill the record still lists both, and the next call replaces either.
-
-        Returns:
-            The names of the files that were removed, since there is no new one of that name.
-
-        Raises:
-            KerasVitError: `error`, when a file that is not own is in the way, or what stood before cannot be put back.
+        `staging`/old. After a kill the record still lists both, and the next call replaces either. Returns the names of
+        the files that were removed, since there is no new one of that name.
         """
         new = {name: [sha256_of_regular(staging / "new" / name)] for name in files_in(staging / "new")}
         old = self.digests()

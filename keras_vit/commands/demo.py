@@ -4,9 +4,9 @@ import contextlib
 import re
 import shlex
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy as np
 import typer
@@ -21,9 +21,6 @@ from keras_vit.errors import ExportError, KerasVitError
 from keras_vit.files import make_folder
 from keras_vit.owned import OwnFolder, files_in
 from keras_vit.training.runs.folder import require_writable
-
-if TYPE_CHECKING:
-    from keras_vit.evaluation import Share
 
 VARIANT = "ViT-Mini/4"
 MODEL = f"{VARIANT}:fashion-mnist"  # the weights that ship
@@ -64,12 +61,7 @@ class DemoFolder(OwnFolder):
 
 @contextlib.contextmanager
 def replace_parts(out: Path) -> Iterator[None]:
-    """Removes the files of an earlier demo in `out`, and records those of this one, however it ends.
-
-    Raises:
-        ExportError: when a file is in the way that no demo has written.
-        RunError: when nothing can be written there.
-    """
+    """Removes the files of an earlier demo in `out`, and records those of this one, however it ends."""
     require_writable(out)
     folder = DemoFolder(out)
     folder.require_own(folder.list_parts())
@@ -128,12 +120,6 @@ def save_digits(out):
         Image.fromarray(images[np.argmax(labels == name), :, :, 0]).save(out / f"{name}.png")
 
 
-def judge(models):
-    """{name: Share of the test digits that the model classifies correctly}; models are what `open_classifier` takes."""
-    test = data.load(DATA, "test")
-    return {name: evaluation.evaluate(inference.open_classifier(model), test).top1 for name, model in models.items()}
-
-
 def tabulate_shares(shares, seconds):
     """A line for each model: its accuracy, how sure that is, and its training."""
     count = next(iter(shares.values())).count
@@ -171,30 +157,19 @@ def print_summary(out, shares, seconds, console):
         console.print_command(command)
 
 
-def run_demo(out: Path, run: Callable[[Sequence[str]], object]) -> "dict[str, Share]":
-    """Fine-tunes the shipped weights on handwritten digits, exports the result, and shows what it has learned.
-
-    Args:
-        out: folder of `PARTS`; those of an earlier demo are replaced.
-        run: runs a command of `keras-vit`, given the words that follow this name.
-
-    Returns:
-        The share of the test digits that each model classifies correctly: the fine-tuned one, the one from random
-        weights, and the int8 files.
-
-    Raises:
-        ExportError: when nothing can be written in `out`, or a file is in the way that no demo has written.
-        ParityError: when the outputs of an artefact differ from the model's.
-    """
+def run_demo(out, run):
+    """Makes `PARTS`, and returns the fine-tuned accuracy; `run` takes the words of a command after `keras-vit`."""
     console, models = Console(), {FINETUNED: out / "finetuned", SCRATCH: out / "scratch"}
     models |= {f"{FINETUNED}, {form} int8": out / "int8" / f"model.{form}" for form in ("onnx", "tflite")}
     with replace_parts(out):
         import_keras()
         seconds = dict(zip(models, run_commands(out, run, console)[:2], strict=False))  # of the trainings
         save_digits(out / "digits")
-        shares = judge(models)
+        test = data.load(DATA, "test")
+        opened = {name: inference.open_classifier(model) for name, model in models.items()}
+        shares = {name: evaluation.evaluate(model, test).top1 for name, model in opened.items()}
     print_summary(out, shares, seconds, console)
-    return shares
+    return shares[FINETUNED].value
 
 
 def demonstrate(
@@ -219,6 +194,6 @@ def demonstrate(
         with app.make_context("keras-vit", words, obj="brief") as inner:
             app.invoke(inner)
 
-    accuracy = run_demo(out, run)[FINETUNED].value
+    accuracy = run_demo(out, run)
     if accuracy < TARGET_ACCURACY:
         raise KerasVitError(f"The fine-tuned accuracy is {accuracy:.1%}; {TARGET_ACCURACY:.0%} was expected.")

@@ -96,14 +96,12 @@ def tabulate(findings):
     return table
 
 
-def take_files(findings, places, folder):
-    """Moves a correct file of each format, preferably ours, to its place. Returns {format: who exported it}."""
-    taken = {x.format: x.by for x in findings if x.result == "right"}  # ours comes after Keras'
+def move_files(taken, places, folder):
+    """Moves the files of {format: who exported it} to their places."""
     for name, by in taken.items():
         places[name].parent.mkdir(parents=True, exist_ok=True)
         for path in Path(folder, name, by).iterdir():
             shutil.move(path, places[name].parent / path.name)
-    return taken
 
 
 def diagnose(
@@ -154,7 +152,9 @@ def diagnose(
             path.parent.mkdir(parents=True)
             findings.append(examine_apart(patient, name, by, path, seconds))
             tell(len(findings))
-        taken = take_files(findings, places, work) if out else {x.format: x.by for x in findings if x.result == "right"}
+        taken = {x.format: x.by for x in findings if x.result == "right"}  # ours comes after Keras'
+        if out:
+            move_files(taken, places, work)
     files = {name: str(places[name]) for name in taken if out}
     if as_json:
         print(json.dumps({**about, "findings": list(map(dataclasses.asdict, findings)), "take": taken, "files": files}))

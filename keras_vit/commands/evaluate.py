@@ -19,7 +19,7 @@ from keras_vit.commands.shared import (
     show_count,
     try_folder,
 )
-from keras_vit.console import Console, make_table
+from keras_vit.console import Console, make_table, say
 from keras_vit.data.datasets.schemes import find_scheme, require_dataset
 from keras_vit.evaluation.paper import describe_published, find_published, name_variant
 from keras_vit.files import write_whole
@@ -31,50 +31,46 @@ DRAWN = 12  # most confident mistakes
 NAMES = ("evaluation.json", "mistakes.png", "mistakes.csv", "masks.png")
 
 
-def tabulate_classes(classes):
-    """A table of each class, or of the least recognized: number of images, recall, precision and F1."""
-    known = sorted((score for score in classes if score.count), key=lambda score: score.recall)
-    shown = known if len(known) <= MOST else known[: MOST // 2]
-    title = "Classes, the least recognized first" if shown == known else "Least recognized classes"
-    table = make_table(title, "class", "images", "recall", "precision", "F1")
-    for score in shown:
-        shares = ("" if share is None else f"{share:.1%}" for share in (score.recall, score.precision, score.f1))
-        table.add_row(score.name, f"{score.count:,}", *shares)
-    return table
+def sort_known(classes, score):
+    """The classes whose score of this name is known, the lowest first."""
+    return sorted((x for x in classes if getattr(x, score) is not None), key=lambda x: getattr(x, score))
 
 
-def print_evaluation(found, console):
-    console.print(f"top-1 accuracy     {found.top1}", soft_wrap=True)
+def print_scores(title, classes, **headings):
+    """Prints a line for each class: its name, a count, and shares; `headings` are those of the named fields."""
+    table = make_table(title, "class", *headings.values())
+    for score in classes:
+        count, *shares = (getattr(score, field) for field in headings)
+        table.add_row(score.name, f"{count:,}", *("" if share is None else f"{share:.1%}" for share in shares))
+    Console().print(table)
+
+
+def print_evaluation(found):
+    say(f"top-1 accuracy     {found.top1}")
     if found.top5:
-        console.print(f"top-5 accuracy     {found.top5}", soft_wrap=True)
-    console.print(f"calibration error  {found.calibration_error:.3f}")
+        say(f"top-5 accuracy     {found.top5}")
+    say(f"calibration error  {found.calibration_error:.3f}")
     if found.images_per_second:
-        console.print(f"images per second  {found.images_per_second:,.0f}")
-    if found.classes:
-        console.print(tabulate_classes(found.classes))
+        say(f"images per second  {found.images_per_second:,.0f}")
+    if known := sort_known(found.classes, "recall"):
+        few = len(known) <= MOST
+        title = "Classes, the least recognized first" if few else "Least recognized classes"
+        shown = known if few else known[: MOST // 2]
+        print_scores(title, shown, count="images", recall="recall", precision="precision", f1="F1")
 
 
-def print_precisions(found, console):
+def print_precisions(found):
     """Prints the mean average precision of images with several classes, and the classes with the lowest."""
-    console.print(
-        f"mean average precision  {found.mean_average_precision:.1%} of {found.count:,} images", soft_wrap=True
-    )
-    table = make_table("Least recognized classes", "class", "images", "average precision")
-    known = [score for score in found.classes if score.average_precision is not None]
-    for score in sorted(known, key=lambda score: score.average_precision)[: MOST // 2]:
-        table.add_row(score.name, f"{score.count:,}", f"{score.average_precision:.1%}")
-    console.print(table)
+    say(f"mean average precision  {found.mean_average_precision:.1%} of {found.count:,} images")
+    worst = sort_known(found.classes, "average_precision")[: MOST // 2]
+    print_scores("Least recognized classes", worst, count="images", average_precision="average precision")
 
 
-def print_masks(found, console):
+def print_masks(found):
     """Prints the mean intersection over union, and that of each class, the worst first."""
-    console.print(f"mean IoU        {found.mean_iou:.1%} of {found.images:,} images", soft_wrap=True)
-    console.print(f"pixel accuracy  {found.pixel_accuracy:.1%}")
-    known = sorted((score for score in found.classes if score.iou is not None), key=lambda score: score.iou)
-    table = make_table("Classes, the worst first", "class", "pixels", "IoU")
-    for score in known[:MOST]:
-        table.add_row(score.name, f"{score.pixels:,}", f"{score.iou:.1%}")
-    console.print(table)
+    say(f"mean IoU        {found.mean_iou:.1%} of {found.images:,} images")
+    say(f"pixel accuracy  {found.pixel_accuracy:.1%}")
+    print_scores("Classes, the worst first", sort_known(found.classes, "iou")[:MOST], pixels="pixels", iou="IoU")
 
 
 def find_test_split(dataset: str) -> str | None:
@@ -199,15 +195,15 @@ def evaluate_model(
     if as_json:
         print(json.dumps(facts))
     elif examples.multi_label:
-        print_precisions(found, Console())
+        print_precisions(found)
     elif examples.masked:
-        print_masks(found, Console())
+        print_masks(found)
     else:
         if of_run := describe_weights(path):
-            Console().print(of_run, soft_wrap=True)
-        print_evaluation(found, Console())
+            say(of_run)
+        print_evaluation(found)
         for line in describe_published(printed):
-            Console().print(f"the paper's top-1  {line}", soft_wrap=True)
+            say(f"the paper's top-1  {line}")
     if out is not None:
         with data.data_errors():
             write_evaluation(facts, found, predictions, names, examples, out)

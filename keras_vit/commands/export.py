@@ -109,11 +109,7 @@ def open_class_vectors(path, *names):
 
 
 def find_references(model, examples):
-    """(names, vectors) to compare with on a page of vectors: pictures of a folder, or class vectors of an .npz file.
-
-    Raises:
-        ConfigError: without `examples` for a model of vectors, and with them for a classifier.
-    """
+    """(names, vectors) to compare with on a page of vectors: pictures of a folder, or class vectors of an .npz file."""
     from keras_vit.models.vectors import gives_vectors, vector_reader
 
     if gives_vectors(model) != (examples is not None):

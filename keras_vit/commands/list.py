@@ -4,19 +4,11 @@ import os
 from typing import Annotated, Literal
 
 import typer
-from rich.table import Table
 
 from keras_vit.commands.parsing import complete_model
 from keras_vit.console import Console, list_pairs
 from keras_vit.errors import ConfigError, UnknownNameError
 from keras_vit.zoo.names import listed_models, registry
-
-
-def describe_no_match(pattern):
-    """The error's text for a pattern that matches nothing; it translates the names of other packages."""
-    exact = registry.exact_name(pattern)
-    hint = f"Here it is called {exact}." if exact else "keras-vit list, alone, shows all."
-    return f"No model matches {pattern!r} and the options. {hint}"
 
 
 def list_models(
@@ -41,7 +33,9 @@ def list_models(
     if as_json:
         print(listed_models.as_json(rows))
     elif not rows:
-        raise UnknownNameError(describe_no_match(pattern))
+        exact = registry.exact_name(pattern)
+        hint = f"Here it is called {exact}." if exact else "keras-vit list, alone, shows all."
+        raise UnknownNameError(f"No model matches {pattern!r} and the options. {hint}")
     else:
         Console().print(listed_models.as_table(rows))
 
@@ -71,12 +65,6 @@ FACTS = (
 )
 
 
-def list_facts(row: listed_models.ListedModel) -> Table:
-    """The known facts about one model, one line each."""
-    facts = ((heading, describe(row)) for heading, describe in FACTS)
-    return list_pairs(((heading, text) for heading, text in facts if text), style="bold")
-
-
 def show_info(
     model: Annotated[
         str,
@@ -98,4 +86,5 @@ def show_info(
     if as_json:
         print(listed_models.as_json([row]))
     else:
-        Console().print(list_facts(row))
+        facts = ((heading, describe(row)) for heading, describe in FACTS)
+        Console().print(list_pairs(((heading, text) for heading, text in facts if text), style="bold"))

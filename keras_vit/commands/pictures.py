@@ -9,7 +9,16 @@ import typer
 
 from keras_vit import data, inspection, models, pages, zoo
 from keras_vit.commands.parsing import complete_augmentation, complete_place, complete_recipe
-from keras_vit.commands.shared import Data, Model, import_keras, require_model, show_text, try_file, try_folder
+from keras_vit.commands.shared import (
+    Data,
+    Model,
+    import_keras,
+    require_model,
+    show_text,
+    skip_unreadable,
+    try_file,
+    try_folder,
+)
 from keras_vit.console import Console
 from keras_vit.data.datasets.schemes import describe_schemes, require_dataset
 from keras_vit.errors import ConfigError, ImageError
@@ -104,14 +113,9 @@ def draw_pairs(found, train, against):
     }
     rows = [("in the training images", "in the test images", "different bits of 256")]
     for image, pair in zip(left, shown, strict=True):
+        other = pages.draw_thumbnail(next(right[pair.against]), pair.other_name)
         bits = f"{pair.bits}{', mirrored' if pair.mirrored else ''}"
-        rows.append(
-            (
-                pages.draw_thumbnail(image, pair.name),
-                pages.draw_thumbnail(next(right[pair.against]), pair.other_name),
-                bits,
-            )
-        )
+        rows.append((pages.draw_thumbnail(image, pair.name), other, bits))
     head = f"{len(found.numbers):,} of {train.num_examples:,} training images are in {len(found.pairs):,} pairs."
     rest = f" The {MOST_SHOWN} most alike are shown." if len(found.pairs) > MOST_SHOWN else ""
     title = f"Near-duplicates of {train.name} ({train.split})"
@@ -213,13 +217,12 @@ def inspect_model(
     import_keras()
     loaded = zoo.load(path_of_model)
     readable = read_some(dataset, split or "train", loaded.config.num_channels) if dataset else {}
-    unreadable = 0
+    skip, unreadable = skip_unreadable()
     for path in paths:
         try:
             readable[path] = read_image(path, loaded.config.num_channels)
         except ImageError as error:
-            unreadable += 1
-            print(f"keras-vit: {error}", file=sys.stderr)
+            skip(path, error)
     if not readable:
         raise ConfigError(f"None of {len(paths)} images could be read.")
     names = [Path(path).name for path in readable]

@@ -31,24 +31,22 @@ class FitProgress(keras.callbacks.Callback):
     Images per second include the time of validation.
 
     Args:
-        total: steps of the whole training; None for the steps of one `fit`.
-        start: steps done before this `fit`.
-        batch_size: images per step, to show images per second; None shows no rate.
-        epochs: number of epochs in the whole training; None for those of `fit`.
+        total, epochs: steps and epochs of the whole training.
+        batch_size: images per step.
+        start: steps done before.
         rows: rows of earlier epochs (`runs.history`), to find the best so far.
         monitor: the metric that chooses the best epoch.
 
-    >>> model.fit(images, labels, epochs=3, verbose=0, callbacks=[FitProgress()])  # doctest: +SKIP
-    >>> FitProgress().describe({"accuracy": 0.5, "loss": 1.25})
+    >>> FitProgress(60, epochs=3, batch_size=8).describe({"accuracy": 0.5, "loss": 1.25})
     'accuracy 0.500  loss 1.250'
     """
 
     def __init__(
         self,
-        total: int | None = None,
+        total: int,
+        epochs: int,
+        batch_size: int,
         start: int = 0,
-        batch_size: int | None = None,
-        epochs: int | None = None,
         rows: list[dict[str, float]] | tuple = (),
         monitor: str = "val_accuracy",
     ):
@@ -67,8 +65,6 @@ class FitProgress(keras.callbacks.Callback):
     def on_train_begin(self, logs=None):
         if self.bar is not None:
             return
-        self.epochs = self.epochs or self.params["epochs"]
-        self.total = self.total or self.params["epochs"] * (self.params["steps"] or 0) or None
         console = Console()
         self.bar = Progress(
             TextColumn("{task.description}", markup=False),
@@ -111,8 +107,7 @@ class FitProgress(keras.callbacks.Callback):
         cells |= {SHORT.get(name, name): f"{value:.3f}" for name, value in logs.items()}
         if self.monitor in logs:
             cells["best"] = self.describe_best(logs)
-        if self.batch_size:
-            cells["images/s"] = self.describe_rate()
+        cells["images/s"] = self.describe_rate()
         cells["left"] = self.describe_left()
         self.print_row(cells)
 
@@ -152,15 +147,15 @@ class FitProgress(keras.callbacks.Callback):
     def describe_rate(self):
         """Images per second."""
         rate = self.steps_per_second
-        return f"{rate * self.batch_size:.0f}" if rate and self.batch_size else ""
+        return f"{rate * self.batch_size:.0f}" if rate else ""
 
     def describe_left(self):
         """The time to the last step."""
         rate = self.steps_per_second
-        return format_seconds((self.total - self.step) / rate) if rate and self.total else ""
+        return format_seconds((self.total - self.step) / rate) if rate else ""
 
     def on_train_end(self, logs=None):
-        if self.total is None or self.step >= self.total or getattr(self.model, "stop_training", False):
+        if self.step >= self.total or getattr(self.model, "stop_training", False):
             self.close()
 
     def close(self):

@@ -31,11 +31,9 @@ def list_recipes(
 
     Example: keras-vit recipes finetune-pets
     """
-    rows = [RECIPES[key] for key in select(RECIPES, name)]
+    rows = [RECIPES[key] for key in ([name] if name in RECIPES else select(RECIPES, name))]
     if not rows:
         raise unknown_recipe(name)
-    if name in RECIPES:
-        rows = [RECIPES[name]]
     if as_json:
         print(json.dumps([dataclasses.asdict(row) for row in rows], indent=1))
     else:

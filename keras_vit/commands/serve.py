@@ -73,11 +73,7 @@ class PageHandler(SimpleHTTPRequestHandler):
 
 
 def find_page(folder: Path) -> Path:
-    """The folder of the page: `folder`/web of a bundle, or the folder itself.
-
-    Raises:
-        ExportError: if there is none.
-    """
+    """The folder of the page: `folder`/web of a bundle, or the folder itself."""
     for page in (folder / PAGE, folder):
         if (page / INDEX).is_file() and (page / "model.json").is_file():
             return page
@@ -86,11 +82,7 @@ def find_page(folder: Path) -> Path:
 
 
 def open_server(folder: Path, port: int) -> ThreadingHTTPServer:
-    """A server of the folder's page on 127.0.0.1, to be started by `serve_forever`; port 0 takes any free one.
-
-    Raises:
-        ExportError: if there is no page, or the port is taken.
-    """
+    """A server of the folder's page on 127.0.0.1, to be started by `serve_forever`; port 0 takes any free one."""
     page = find_page(folder)
     try:
         return ThreadingHTTPServer((LOOPBACK, port), partial(PageHandler, directory=str(page.resolve())))

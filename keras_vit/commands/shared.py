@@ -78,11 +78,7 @@ def try_file(out: Path | None) -> Path | None:
 
 
 def require_model(name: str, weights: str | None = None) -> str | os.PathLike:
-    """What `zoo.load` takes for a name, checkpoint, run or export; refuses any other before TensorFlow is imported.
-
-    Raises:
-        KerasVitError: as `training.runs.folder.model_of` and `zoo.names.registry.resolve`.
-    """
+    """What `zoo.load` takes for a name, checkpoint, run or export; refuses any other before TensorFlow is imported."""
     from keras_vit.export.opening import find_artefact
 
     place, path = Path(os.path.expanduser(name)), model_of(name, weights)

@@ -23,7 +23,7 @@ from keras_vit.files import make_folder, sha256, write_whole
 from keras_vit.images.pillow import describe_missing
 from keras_vit.inference.classifiers import ExportedModel, open_model
 from keras_vit.inference.listing import list_images, means_several
-from keras_vit.inference.predicting import BATCH_SIZE, ask
+from keras_vit.inference.predicting import BATCH_SIZE, ask, raise_error
 from keras_vit.inference.vector_files import BLOCK, FIELDS, Origin, read_vectors, require_format, write_vectors
 from keras_vit.models.config import Vector
 from keras_vit.models.vectors import choose_vector, unit_vectors, vector_reader, vector_width
@@ -97,12 +97,9 @@ def embed_each(
     if batch_size < 1:
         raise ConfigError(f"batch_size must be at least 1. Received: batch_size={batch_size}.")
     model = open_model(model)
-    return embed_batches(model, vector_reader(model, vector), images, normalize, batch_size, skip)
-
-
-def embed_batches(model, read, images, normalize, batch_size, skip):
-    for batch, vectors in ask(model, read, images, batch_size, skip):
-        yield from zip(batch, unit_vectors(vectors) if normalize else vectors, strict=True)
+    answers = ask(model, vector_reader(model, vector), images, batch_size, skip)
+    scale = unit_vectors if normalize else np.asarray
+    return (pair for batch, vectors in answers for pair in zip(batch, scale(vectors), strict=True))
 
 
 def digest_of_model(model: Any) -> str:
@@ -127,17 +124,11 @@ def digest_of_model(model: Any) -> str:
     return digest.hexdigest()
 
 
-def is_alike(one, other):
-    """Whether vectors were made in the same way; the path of the model may differ."""
-    return dataclasses.replace(one, model="") == dataclasses.replace(other, model="")
-
-
-def raise_error(path, error):
-    raise error
-
-
-def describe(origin):
-    return f"{origin.vector} of {origin.model}{', normalized' if origin.normalized else ''}"
+def require_alike(what, found, origin, advice):
+    """Refuses vectors that were not made in the same way; the path of the model may differ."""
+    if dataclasses.replace(found, model="") != dataclasses.replace(origin, model=""):
+        kind = f"{found.vector} of {found.model}{', normalized' if found.normalized else ''}"
+        raise ConfigError(f"{what} of another model or kind, {kind}{advice}")
 
 
 class Parts(OwnFolder):
@@ -150,12 +141,10 @@ class Parts(OwnFolder):
     def __init__(self, path: Path, origin: Origin):
         super().__init__(path)
         self.facts = {"origin": dataclasses.asdict(origin)}
-        found = self.read()
-        if found and not is_alike(begun := Origin(**{name: found["origin"][name] for name in FIELDS}), origin):
-            raise ConfigError(
-                f"{path} has unfinished vectors of another model or kind, {describe(begun)}. "
-                "Finish those first, or delete that folder."
-            )
+        if found := self.read():
+            begun = Origin(**{name: found["origin"][name] for name in FIELDS})
+            advice = ". Finish those first, or delete that folder."
+            require_alike(f"{path} has unfinished vectors", begun, origin, advice)
         self.require_own(self.digests())
 
     def vectors_in(self, names: Iterable[str]) -> dict[str, np.ndarray]:
@@ -197,19 +186,11 @@ def list_labelled(places):
 
 
 def read_known(out, origin):
-    """{digest: vector} from the file that is to be replaced.
-
-    Raises:
-        ConfigError: when it holds something else.
-    """
+    """{digest: vector} from the file that is to be replaced; refuses one with something else."""
     if not os.path.lexists(out):
         return {}
     old = read_vectors(out)
-    if not is_alike(old.origin, origin):
-        raise ConfigError(
-            f"{out} has vectors of another model or kind, {describe(old.origin)}, so it stays. Choose another "
-            "--out, or delete it."
-        )
+    require_alike(f"{out} has vectors", old.origin, origin, ", so it stays. Choose another --out, or delete it.")
     return dict(zip(map(str, old.digests), old.vectors, strict=True))
 
 

@@ -89,11 +89,7 @@ def fetch(address):
 
 
 def read_from_anywhere(image: Any, num_channels: int = 3) -> np.ndarray:
-    """Reads what `read_any_image` does, and the image at an https address, or on standard input, written "-".
-
-    Raises:
-        ImageError: when there is no file at the address, or the file is too large or no image.
-    """
+    """Reads what `read_any_image` does, and the image at an https address, or on standard input, written "-"."""
     place = image if isinstance(image, str) else ""
     if place != "-" and not place.lower().startswith(("https://", "http://")):
         return read_any_image(image, num_channels)

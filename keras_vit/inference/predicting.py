@@ -147,12 +147,13 @@ def predict_each(
     for name, value in (("top", top), ("batch_size", batch_size)):
         if value < 1:
             raise ConfigError(f"{name} must be at least 1. Received: {name}={value}.")
-    return predict_batches(open_classifier(model), images, top, batch_size, skip)
+    model = open_classifier(model)
+    answers = ask(model, model.predict_on_batch, images, batch_size, skip)
+    return (found for batch, logits in answers for found in as_predictions(model, batch, np.asarray(logits), top))
 
 
-def predict_batches(model, images, top, batch_size, skip):
-    for batch, logits in ask(model, model.predict_on_batch, images, batch_size, skip):
-        yield from as_predictions(model, batch, np.asarray(logits), top)
+def raise_error(image, error):
+    raise error
 
 
 def ask(model, run, images, batch_size, skip, with_pixels=False):
@@ -163,9 +164,7 @@ def ask(model, run, images, batch_size, skip, with_pixels=False):
     batch = []
     for image, model_input in prepare_ahead(model, images, 2 * batch_size, with_pixels):
         if isinstance(model_input, ImageError):
-            if skip is None:
-                raise model_input
-            skip(image, model_input)
+            (skip or raise_error)(image, model_input)
             continue
         batch.append((image, model_input))
         if len(batch) == batch_size:

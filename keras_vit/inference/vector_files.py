@@ -22,19 +22,12 @@ BLOCK = 4096  # vectors to write at a time
 
 @dataclass(frozen=True)
 class Origin:
-    """The origin of vectors.
+    """The origin of vectors."""
 
-    Args:
-        model: the model's name or path, as it was given.
-        digest: the model's digest, `embedding.digest_of_model`.
-        vector: the name of the vector.
-        normalized: whether each was divided by its length.
-    """
-
-    model: str
-    digest: str
+    model: str  # its name or path, as it was given
+    digest: str  # of the model, by `embedding.digest_of_model`
     vector: str
-    normalized: bool
+    normalized: bool  # whether each was divided by its length
 
 
 FIELDS: Any = {"model": str, "digest": is_digest, "vector": str, "normalized": bool}
@@ -112,11 +105,7 @@ FORMATS = {".npz": (read_npz, write_npz), ".parquet": (read_parquet, write_parqu
 
 
 def require_format(path: str | os.PathLike) -> str:
-    """The ending of a file of vectors.
-
-    Raises:
-        ConfigError: for any other ending.
-    """
+    """The ending of a file of vectors; refuses any other."""
     ending = Path(path).suffix.lower()
     if ending not in FORMATS:
         raise ConfigError(describe_unknown("ending of vectors", ending, FORMATS))

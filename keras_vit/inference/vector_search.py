@@ -32,11 +32,7 @@ Found = tuple[np.ndarray, np.ndarray]  # numbers of vectors and their cosines, (
 
 
 def unit_rows(vectors, rows):
-    """Copies rows, float32 (n, d), divided by their lengths; zeros stay.
-
-    Raises:
-        ConfigError: when a vector is not finite.
-    """
+    """Copies rows, float32 (n, d), divided by their lengths; zeros stay. Refuses vectors that are not finite."""
     import faiss
 
     block = np.array(vectors[rows], "float32", order="C")
@@ -118,7 +114,6 @@ class Kept(NamedTuple):
     """An index from a file; its lists stay on the disk until searched."""
 
     index: Any
-    shape: tuple[int, int]
     found: float  # share of stored vectors' nearest that it finds
 
     def describe(self) -> str:
@@ -155,15 +150,11 @@ def read_index(path, state):
         index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP)
     except RuntimeError:
         return None
-    return Kept(index, (index.ntotal, index.d), about["found"]) if [index.ntotal, index.d] == about["shape"] else None
+    return Kept(index, about["found"]) if [index.ntotal, index.d] == about["shape"] else None
 
 
 def write_index(path, vectors, state, tell):
-    """Makes an index, and writes it completely or not at all.
-
-    Raises:
-        ConfigError: when something else is there, or it cannot be written.
-    """
+    """Makes an index, and writes it completely or not at all; replaces nothing but an index."""
     import faiss
 
     if os.path.lexists(path) and read_about(path) is None:
@@ -183,17 +174,9 @@ def write_index(path, vectors, state, tell):
 def open_searchable(
     file: str | os.PathLike, exact: bool = False, tell: Callable[[int, int], object] = lambda done, total: None
 ) -> np.ndarray | Kept:
-    """Opens the vectors in a file for a search or, for more than `MOST`, their index.
+    """Opens the vectors in a file for a search or, for more than `MOST` and unless `exact`, their index.
 
-    A missing or outdated index is made and kept as `file`.index.
-
-    Args:
-        file: as for `read_vectors`.
-        exact: whether to open the vectors in any case.
-        tell: called while an index is made, with the number of vectors in it so far, and the number of all.
-
-    Raises:
-        ConfigError: as for `read_vectors`, or when an index cannot be written.
+    A missing or outdated index is made and kept as `file`.index; `tell` gets the numbers of its vectors and of all.
     """
     path, state = f"{os.fspath(file)}.index", state_of(file)
     if not exact and (kept := read_index(path, state)):
@@ -227,7 +210,7 @@ def nearest(vectors: Any, queries: Any, count: int = 12, exact: bool = False) ->
     """
     searched = open_searchable(vectors, exact) if isinstance(vectors, str | os.PathLike) else vectors
     queries = np.asarray(queries, "float32")
-    shape = searched.shape if isinstance(searched, Kept) else np.shape(searched)
+    shape = (searched.index.ntotal, searched.index.d) if isinstance(searched, Kept) else np.shape(searched)
     if len(shape) != 2 or queries.ndim != 2 or shape[1] != queries.shape[1] or count < 1:
         raise ConfigError(
             f"nearest takes vectors (n, d), queries (m, d) of the same model, and a count from 1. Received: the shapes "

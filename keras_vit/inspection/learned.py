@@ -43,19 +43,6 @@ def filters(model: Model, count: int = 28) -> np.ndarray:
     return principal_axes(rows, count).reshape(-1, *kernel.shape[:-1])
 
 
-def require_position_layers(model):
-    """Names of the layers that add position embeddings to patches; raises a ConfigError if there are none."""
-    config = getattr(model, "config", None)
-    if not hasattr(config, "position_layers"):
-        raise ConfigError(f"position_similarity takes a VisionTransformer. Received: a {type(model).__name__}.")
-    if not config.position_layers:
-        raise ConfigError(
-            "position_similarity takes a model whose patches have position embeddings, 1d or 2d. Received: one with "
-            f"position_embedding={config.position_embedding!r}."
-        )
-    return config.position_layers
-
-
 def position_similarity(model: Model, block: int = 0) -> np.ndarray:
     """Cosine similarity of all pairs of patches' position embeddings (Figure 7, centre; Figure 10).
 
@@ -73,7 +60,14 @@ def position_similarity(model: Model, block: int = 0) -> np.ndarray:
     >>> position_similarity(keras_vit.zoo.load("ViT-Test/4", weights=None)).shape
     (8, 8, 8, 8)
     """
-    names = require_position_layers(model)
+    names = getattr(getattr(model, "config", None), "position_layers", None)
+    if names is None:
+        raise ConfigError(f"position_similarity takes a VisionTransformer. Received: a {type(model).__name__}.")
+    if not names:
+        raise ConfigError(
+            "position_similarity takes a model whose patches have position embeddings, 1d or 2d. Received: one with "
+            f"position_embedding={model.config.position_embedding!r}."
+        )
     if not 0 <= block < len(names):
         raise ConfigError(f"The model adds position embeddings at {len(names)} places. Received: block={block}.")
     rows, columns = model.config.grid

@@ -78,11 +78,7 @@ class TakePatches(ConfiguredLayer):
 
 
 def require_patchwise(config):
-    """Refuses a configuration unless the model reads an image of three channels patch by patch.
-
-    Raises:
-        ConfigError: for a hybrid, a ResNet, or other channels.
-    """
+    """Refuses a configuration unless the model reads an image of three channels patch by patch."""
     if not isinstance(config, ViTConfig) or config.backbone:
         raise ConfigError(
             "Masked patches need a Vision Transformer that sees the image patch by patch: the convolutions of a hybrid "
@@ -231,9 +227,7 @@ def join(patches, grid):
 def picture_patches(values: np.ndarray, model: Any) -> np.ndarray:
     """Turns targets or predictions of patches into pixels in [0, 1]: (n, count, patch height, patch width, 3).
 
-    Args:
-        values: class numbers (n, count) or (n, count, 16), or pixels (n, count, pixels * 3) as the model receives them.
-        model: a `MaskedPatchModel`.
+    `values` are class numbers (n, count) or (n, count, 16), or pixels (n, count, pixels * 3) as the model takes them.
     """
     objective = model.objective
     if objective.side is not None:

@@ -36,9 +36,9 @@ def fit(run, model, recipe, splits, settings, start, resume, progress, verbose):
     monitor = plan.monitor_of(splits.train)
     shown = progress and progress(
         recipe.total_steps,
-        start,
+        len(list_epoch_ends(recipe.total_steps, length)),
         recipe.batch_size,
-        epochs=len(list_epoch_ends(recipe.total_steps, length)),
+        start,
         rows=read_rows(run.folder / "metrics.csv", start),
         monitor=monitor,
     )

@@ -99,8 +99,7 @@ def test_addresses_are_shown_without_secrets(text, expected, caplog):
 
 
 def test_metrics_are_data(capsys):
-    bar = FitProgress(total=2)
-    bar.set_params({"epochs": 1, "steps": 2})
+    bar = FitProgress(total=2, epochs=1, batch_size=1)
     bar.on_train_begin()
     bar.on_train_batch_end(0, {"[/b]": 0.5})
     bar.on_epoch_end(0, {"loss [red]": 0.5})

@@ -154,7 +154,6 @@ def test_the_shell_completes_paths(tmp_path):
 def test_an_epoch_of_several_classes_per_image_fits_80_columns(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     shown = FitProgress(10, batch_size=2, epochs=10, monitor="val_mean_average_precision")
-    shown.params = {"epochs": 10, "steps": 1}
     shown.on_train_begin()
     names = ("mean_average_precision", "loss", "val_mean_average_precision", "val_loss")
     shown.on_epoch_end(0, dict.fromkeys(names, 0.5))

@@ -24,8 +24,7 @@ def watched(monkeypatch):
         monkeypatch.setattr(
             progress, "Console", lambda: Console(file=out, width=width, force_terminal=terminal, color_system=None)
         )
-        bar = FitProgress(total=20, batch_size=32, epochs=4)
-        bar.set_params({"epochs": 4, "steps": 5})
+        bar = FitProgress(total=20, epochs=4, batch_size=32)
         bar.on_train_begin()
         for epoch, values in enumerate(EPOCHS):
             bar.on_epoch_begin(epoch)
