@@ -67,12 +67,7 @@ class DataParallel(WholeBatches, keras.distribution.DataParallel):
 
 
 class ModelParallel(WholeBatches, keras.distribution.ModelParallel):
-    """Each group of devices has its part of the batch; the devices of a group share the weights in `SPLIT`.
-
-    Args:
-        devices: names of the devices.
-        size: number of devices in a group.
-    """
+    """Each group of `size` devices has its part of the batch; the devices of a group share the weights in `SPLIT`."""
 
     def __init__(self, devices, size):
         shape = (len(devices) // size, size)
@@ -102,11 +97,7 @@ class ModelParallel(WholeBatches, keras.distribution.ModelParallel):
 
 
 class JaxStrategy:
-    """A distribution with the methods of a tf.distribute strategy.
-
-    Args:
-        distribution: a `WholeBatches`, or None for JAX's default device.
-    """
+    """A `WholeBatches`, or None for JAX's default device, with the methods of a tf.distribute strategy."""
 
     def __init__(self, distribution):
         self.distribution = distribution

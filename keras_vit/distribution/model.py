@@ -178,10 +178,10 @@ class DistributedModel(keras.Model):
         share = tf.math.divide_no_nan(counts.examples, totals.examples)
         self.weigh_output_losses(before, factor / replica_count(), share)
         # In training, Keras' mean counts all examples alike; in evaluation, padding has weight 0 and must not count.
-        if training:
-            self.track_loss(loss, counts.examples, totals.examples)
-        else:
-            self.track_loss(loss, counts.weight, totals.weight)
+        n, total = (counts.examples, totals.examples) if training else (counts.weight, totals.weight)
+        # The parts' losses add up to the step's, so a part's own mean loss is loss * total / n.
+        mean = tf.math.divide_no_nan(tf.cast(loss, "float32") * total, n)
+        self._loss_tracker.update_state(mean, sample_weight=n)
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         self.compute_metrics(x, y, drop_padding(y_pred, data), sample_weight=sample_weight)
         return loss
@@ -220,14 +220,6 @@ class DistributedModel(keras.Model):
             loss = (metric.total - total) / (metric.count - count)
             metric.total.assign(total + loss * factor)
             metric.count.assign(count + share)
-
-    def track_loss(self, loss, n, total):
-        """Adds a part's loss to the running mean with the weight n, of the step's `total`.
-
-        The parts' losses add up to the step's, so a part's own mean loss is loss * total / n.
-        """
-        value = tf.math.divide_no_nan(tf.cast(loss, "float32") * total, n)
-        self._loss_tracker.update_state(value, sample_weight=n)
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
         """Builds from the dataset's element_spec, instead of reading a batch and averaging it over the replicas.

@@ -147,26 +147,26 @@ def run_protocol(
             raise RunError(f"{out} already has results. Resume them, or choose another folder.")
         asked = {"protocol": "paper", "settings": settings.as_recorded(), "digests": settings.digests()}
         results = ResultsFile(out / RESULTS, asked)
-        if results.find("fields") is None:
+        if results.found.get("fields") is None:
             chosen, fields, scores = find_settings(settings, out, tell, every)
             results.add(recipe=chosen.recipe, fields=fields, scores=scores)
         accuracies = []
         for number in range(seeds):
             name = f"seed-{number}"
-            if results.find(name) is None:
+            if results.found.get(name) is None:
                 tell(f"Run {number + 1} of {seeds}, on all training images:")
                 own = dataclasses.replace(
                     settings,
-                    recipe=results.find("recipe"),
+                    recipe=results.found.get("recipe"),
                     test=True,
                     seed=settings.seed + number,
                     grid_search=False,
                     search=None,
                 )
-                begun, fields = (out / name).exists(), results.find("fields")
+                begun, fields = (out / name).exists(), results.found.get("fields")
                 result = train(own, out / name, resume=begun, every=every, tell=tell, progress=progress, found=fields)
                 results.add(**{name: result.score})
-            accuracies.append(results.find(name))
+            accuracies.append(results.found.get(name))
         summary = summarize_seeds(settings, accuracies)
         results.write(**summary)
     return {**results.found, **summary}
@@ -221,7 +221,7 @@ def remove_weights(folder):
 
 
 def summarize_tasks(settings, results, chosen):
-    done = {task: results.find(task) for task in chosen}
+    done = {task: results.found.get(task) for task in chosen}
     accuracies = {task: entry["accuracy"] for task, entry in done.items()}
     paper = training.RECIPES["finetune-vtab"]
     seen = recipe_for(settings_of(chosen[0], settings), data.load(f"vtab/{chosen[0]}", "train")).images_seen
@@ -231,7 +231,7 @@ def summarize_tasks(settings, results, chosen):
         "complete": len(accuracies) == len(vtab.TASKS) and seen >= paper.images_seen,
         "share_of_images": seen / paper.images_seen,
         "builders": {task: entry["builder"] for task, entry in done.items()},
-        "setting": results.find("setting"),
+        "setting": results.found.get("setting"),
     }
 
 
@@ -287,15 +287,15 @@ def run_vtab(
         if sweep_settings:
             asked["swept_on"] = list(chosen)
         results = ResultsFile(out / RESULTS, asked)
-        if sweep_settings and results.find("setting") is None:
+        if sweep_settings and results.found.get("setting") is None:
             best, means = sweep(dataclasses.replace(settings, split="train"), chosen, out, tell, every)
             tell(f"Best over {len(chosen)} tasks: {describe_point(best)}.")
             results.add(setting=best, sweep=means)
         for task in chosen:
-            if results.find(task) is None:
+            if results.found.get(task) is None:
                 tell(f"{VTAB_TASKS[task]} ({vtab.TASKS[task]}):")
                 own = settings_of(task, settings)
-                begun, found = (out / task).exists(), results.find("setting")
+                begun, found = (out / task).exists(), results.found.get("setting")
                 result = train(own, out / task, resume=begun, every=every, tell=tell, progress=progress, found=found)
                 results.add(**{task: {"accuracy": result.score, "builder": builders[task]}})
             remove_weights(out / task)

@@ -26,7 +26,7 @@ from keras_vit.files import sha256
 from keras_vit.models.config import PositionEmbeddingKind, PositionEmbeddingPlace
 from keras_vit.models.variants import VARIANTS
 from keras_vit.training.recipe_rows import RECIPES
-from keras_vit.training.recipes import SEARCHABLE, RecipeChanges
+from keras_vit.training.recipes import LAYER_DECAY, SEARCHABLE, RecipeChanges
 from keras_vit.training.scaling import FAMILIES, unknown_recipe
 
 Objective = Literal["labels", "masked-patches"]
@@ -35,7 +35,6 @@ Split = Literal["train", "train+validation"]
 Strategy = Literal["auto", "jax", "tpu", "multi_worker", "mirrored", "one_device"]
 Precision = Literal["float32", "mixed_bfloat16", "mixed_float16"]
 MASKED_PATCHES = ("objective", "patch_target", "corruption_rate")  # arguments of `pretrain` alone
-LAYER_DECAY = Range(2.0**-126, 1, "in (0, 1], such as 0.75")
 STOCHASTIC_DEPTH = Range(0, 1 - 2.0**-24, "in [0, 1), such as 0.1")
 SEED = Range(0, 2**32 - 1, "from 0 to 2 ** 32 - 1", whole=True)
 BACKBONE = "backbone"  # of `freeze`: all but the head

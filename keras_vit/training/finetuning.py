@@ -13,6 +13,7 @@ from keras_vit.errors import COUNT, ConfigError, require_within
 from keras_vit.lora import add_factors, weights_without_lora
 from keras_vit.models.folding import fold
 from keras_vit.models.preprocessing import Preprocessing, to_probabilities
+from keras_vit.training.recipes import LAYER_DECAY
 
 if TYPE_CHECKING:
     import keras
@@ -58,8 +59,7 @@ def layer_decay(model: keras.Model, rate: float) -> dict[str, float]:
     1.0
     >>> optimizer = keras_vit.training.SGD(0.03, rate_multipliers=layer_decay(model, 0.75))
     """
-    if not 0 < rate <= 1:
-        raise ConfigError(f"layer_decay needs a rate in (0, 1]. Received: {rate}.")
+    require_within(LAYER_DECAY, rate=rate)
     found = find_depths(model)
     last = max(found.values())
     return {f"^{re.escape(name)}/": rate ** (last - depth) for name, depth in found.items()}

@@ -79,13 +79,9 @@ class ResultsFile:
         path: the file; it is made with the first result, and so is its folder.
         asked: the settings, of JSON's types; they must be the same for all results of a file.
 
-    Raises:
-        RunError: when the existing results are damaged.
-        ConfigError: when they belong to other settings.
-
     >>> results = ResultsFile("results.json", {"seeds": 2})
     >>> results.add(first=0.93)
-    >>> ResultsFile("results.json", {"seeds": 2}).find("first")
+    >>> ResultsFile("results.json", {"seeds": 2}).found["first"]
     0.93
     """
 
@@ -105,9 +101,6 @@ class ResultsFile:
             if before[name] != value:
                 raise ConfigError(describe_difference(self.path, name, before[name], value))
         return before["found"]
-
-    def find(self, part):
-        return self.found.get(part)
 
     def add(self, **parts):
         self.found |= parts
@@ -277,7 +270,7 @@ def search_recipe(
         name = f"point-{number}"
         place = home / name if home else None
         if results and name in results.found:
-            accuracy = results.find(name)
+            accuracy = results.found[name]
         else:
             keras.utils.set_random_seed(seed)
             candidate = recipe.with_(**point)

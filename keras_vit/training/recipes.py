@@ -16,6 +16,7 @@ from keras_vit.errors import (
     COUNT,
     POSITIVE,
     ConfigError,
+    Range,
     UnknownNameError,
     describe_unknown,
     require_backend,
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     import keras
 
 log = logging.getLogger("keras_vit")
+
+LAYER_DECAY = Range(2.0**-126, 1, "in (0, 1], such as 0.75")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -160,9 +160,6 @@ class Record(dict):
     Args:
         path: the file, which is made if missing; None stores nothing.
         about: what is measured, such as {"device": "..."}; an existing file must state the same.
-
-    Raises:
-        ConfigError: when the file is for other measurements, or cannot be read.
     """
 
     def __init__(self, path: str | os.PathLike | None, about: dict):

@@ -105,9 +105,6 @@ class StepsProcess(Process):
         memory: limit in bytes of models and images, without TensorFlow itself; None for all memory of an accelerator,
             or on a CPU for four fifths of the free memory.
         precision: the dtype policy of the models.
-
-    Raises:
-        DeviceError: when the process cannot start.
     """
 
     def __init__(self, memory: int | None = None, precision: str = "float32"):

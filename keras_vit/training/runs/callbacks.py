@@ -12,7 +12,7 @@ from keras_vit.extras import require
 from keras_vit.pages import write_figure
 from keras_vit.training.runs.folder import EVENTS, warn_if_not_written
 from keras_vit.training.runs.history import count_epochs_without_gain, find_best, read_rows, score_row, write_rows
-from keras_vit.training.runs.state import averaged_weights, restore_state, write_weights
+from keras_vit.training.runs.state import averaged_weights, write_weights
 
 
 class BeginRun(keras.callbacks.Callback):
@@ -43,17 +43,6 @@ class StepCounter(keras.callbacks.Callback):
         # The last of several steps in one execution may lie beyond the epoch's end.
         last = self.params["steps"] - 1 if self.params.get("steps") else batch
         self.step += min(batch, last) - self.begin + 1
-
-
-class RestoreMetrics(keras.callbacks.Callback):
-    """Restores the running metrics of an interrupted epoch, which `fit` resets as the epoch begins."""
-
-    def __init__(self, arrays):
-        super().__init__()
-        self.arrays = arrays
-
-    def on_epoch_begin(self, epoch, logs=None):
-        restore_state(self.model, self.arrays)
 
 
 def draw_curves(rows, path):

@@ -18,11 +18,9 @@ from keras_vit.training.runs.folder import RunFolder, warn_if_not_written
 
 
 def read_arrays(path):
-    """{name: array} of a file that `numpy.savez` wrote.
+    """{name: array} of a file that `numpy.savez` wrote; a ValueError for a damaged one.
 
-    Raises:
-        ValueError: when it is damaged, or compressed, so that a small file could fill the memory.
-        OSError: when it cannot be read.
+    A compressed one is refused too: a small file could fill the memory.
     """
     try:
         with zipfile.ZipFile(path) as archive:

@@ -245,13 +245,6 @@ def require_finished(folder):
     )
 
 
-def require_no_weights(name, weights):
-    """Returns the name of something other than a run; refuses it if weights of a run were asked for."""
-    if weights is not None:
-        raise RunError(f"weights={weights!r} chooses among those of a run, and {name} is not the folder of one.")
-    return name
-
-
 def model_of(name: str | os.PathLike, weights: str | None = None) -> str | os.PathLike:
     """The argument of `zoo.load` for a model as commands take it: for a run's folder, a file of its weights.
 
@@ -266,20 +259,21 @@ def model_of(name: str | os.PathLike, weights: str | None = None) -> str | os.Pa
     'runs/1/best.weights.npz'
     """
     folder = RunFolder(name)
-    if "://" in str(name) or str(name).partition(":")[0] in VARIANTS or not os.path.isdir(folder.path):
-        return require_no_weights(name, weights)
-    is_run = folder.read() is not None
-    if is_run:
-        require_finished(folder)
-    there = [key for key in WEIGHTS if is_checkpoint(folder.path / f"{key}.weights.npz")]
-    if weights in there or (weights is None and there):
-        return str(folder.path / f"{weights or there[0]}.weights.npz")
-    if weights is not None and is_run:
-        has = ", ".join(there) or "model.keras alone"
-        raise RunError(f"The run in {name} has no {weights} weights. It has: {has}.")
-    if os.path.isfile(folder.path / "model.keras"):
-        return str(folder.path / "model.keras")
-    return require_no_weights(name, weights)
+    if "://" not in str(name) and str(name).partition(":")[0] not in VARIANTS and os.path.isdir(folder.path):
+        is_run = folder.read() is not None
+        if is_run:
+            require_finished(folder)
+        there = [key for key in WEIGHTS if is_checkpoint(folder.path / f"{key}.weights.npz")]
+        if weights in there or (weights is None and there):
+            return str(folder.path / f"{weights or there[0]}.weights.npz")
+        if weights is not None and is_run:
+            has = ", ".join(there) or "model.keras alone"
+            raise RunError(f"The run in {name} has no {weights} weights. It has: {has}.")
+        if os.path.isfile(folder.path / "model.keras"):
+            return str(folder.path / "model.keras")
+    if weights is not None:
+        raise RunError(f"weights={weights!r} chooses among those of a run, and {name} is not the folder of one.")
+    return name
 
 
 def describe_weights(path: str | os.PathLike) -> str | None:

@@ -18,12 +18,12 @@ from keras_vit.distribution.replicas import build_for, is_chief
 from keras_vit.errors import COUNT, ConfigError, require_backend, require_within
 from keras_vit.files import require_local
 from keras_vit.training.errors import RunError
-from keras_vit.training.runs.callbacks import BeginRun, BestEpoch, MetricsLog, RestoreMetrics, StepCounter
+from keras_vit.training.runs.callbacks import BeginRun, BestEpoch, MetricsLog, StepCounter
 from keras_vit.training.runs.checkpoints import Checkpoints
 from keras_vit.training.runs.folder import CHECKPOINTS, RunFolder, require_written
 from keras_vit.training.runs.history import list_epoch_ends, plan_segments
 from keras_vit.training.runs.saver import Saver, restore_newest
-from keras_vit.training.runs.state import collect_state, used_later, write_weights
+from keras_vit.training.runs.state import collect_state, restore_state, used_later, write_weights
 
 if TYPE_CHECKING:
     import os
@@ -154,7 +154,9 @@ class Run:
             *kept, log, best, saver = self.make_callbacks(start, total_steps, monitor, swap, patience)
             around.enter_context(saver.signals)
             in_epoch = start and start not in ends and start not in [row["step"] for row in log.rows]
-            first = [RestoreMetrics(collect_state(model))] if in_epoch else []
+            # `fit` resets the running metrics as an epoch begins; an interrupted epoch gets its own again.
+            restore = functools.partial(restore_state, model, collect_state(model)) if in_epoch else None
+            first = [keras.callbacks.LambdaCallback(on_epoch_begin=lambda *_: restore())] if restore else []
             # No `fit` ends with the averaged weights: the next one trains the others.
             optimizer.unfinished = True
             for segment in [] if best.is_over() else plan_segments(start, ends):

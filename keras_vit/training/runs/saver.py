@@ -132,10 +132,6 @@ class Saver(keras.callbacks.Callback):
         counter: a `StepCounter` that comes before this callback.
         every: steps between checkpoints.
         total: the run's last step, or None.
-
-    Raises (during fit):
-        NotFiniteError: when a loss is not finite; the model then has the weights of the last good checkpoint.
-        Preempted, Interrupted: after SIGTERM, after Ctrl-C.
     """
 
     def __init__(self, store, counter, every, total=None):
