@@ -155,6 +155,16 @@ def row_of_builder(builder):
     )
 
 
+def count_examples(builder, instruction):
+    """The number of examples of a split, or of another instruction for TFDS."""
+    try:
+        return builder.info.splits[instruction].num_examples
+    except (KeyError, ValueError) as error:
+        raise DataError(
+            f"{builder.name} has the splits {', '.join(builder.info.splits)}, but not {instruction!r}."
+        ) from error
+
+
 def join_parts(builder, row, names):
     """The instruction for TFDS, in whole examples, such as "train[0:49000]"; `names` are splits of the row."""
     wanted = []
@@ -162,9 +172,7 @@ def join_parts(builder, row, names):
         part = row.parts[name]
         if part is None:
             raise DataError(f"{builder.name} has no examples for {name!r}.")
-        if part.name not in builder.info.splits:
-            raise DataError(f"{builder.name} has the splits {', '.join(builder.info.splits)}, but not {part.name!r}.")
-        first, end = part.bounds(builder.info.splits[part.name].num_examples)
+        first, end = part.bounds(count_examples(builder, part.name))
         wanted.append(f"{part.name}[{first}:{end}]")
     return "+".join(wanted)
 
@@ -178,9 +186,8 @@ def read_class_names(builder, row):
 
 def stored_bytes(builder, instruction):
     """About how many bytes the records of a split have: those of the largest split's examples, times their number."""
-    splits = builder.info.splits
-    bytes_each = max(split.num_bytes / max(split.num_examples, 1) for split in splits.values())
-    return splits[instruction].num_examples * bytes_each
+    splits = builder.info.splits.values()
+    return count_examples(builder, instruction) * max(split.num_bytes / max(split.num_examples, 1) for split in splits)
 
 
 def read_into_memory(builder, instruction, image, select, row, num_classes):
@@ -241,13 +248,7 @@ def open_catalogued(name, split, *, data_dir=None, download=True):
 def open_builder(name, split, *, data_dir=None, download=True):
     """(source, class names) of a split of any TFDS builder, as `schemes` asks: one of ours, or any that TFDS reads."""
     builder = prepare(name, data_dir, download)
-    row, names = row_of_builder(builder), list(dict.fromkeys(split.split("+")))
-    if set(names) <= set(SPLITS):
-        return open_instruction(builder, row, join_parts(builder, row, names))
-    try:
-        builder.info.splits[split]
-    except (KeyError, ValueError) as error:
-        raise DataError(
-            f"{builder.name} has the splits {', '.join(builder.info.splits)}, but not {split!r}."
-        ) from error
+    row = row_of_builder(builder)
+    if set(split.split("+")) <= set(SPLITS):
+        split = join_parts(builder, row, parse_splits(split, name))
     return open_instruction(builder, row, split)
