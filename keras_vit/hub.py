@@ -80,19 +80,7 @@ def save_folder(
 ) -> dict[str, str | None]:
     """Writes the folder `path`, whole or not at all; files of an earlier call there are replaced.
 
-    Args:
-        model: a model of this package.
-        path: a new folder, an empty one, or one that this function wrote.
-        metadata: further facts for the card, such as {"name": ..., "licence": "apache-2.0", "source": ...,
-            "evaluated": {"dataset", "split", "images", "accuracy"}}.
-
-    Returns:
-        {loader: None, or a sentence on why it cannot hold the model}.
-
-    Raises:
-        CheckpointError: for a model whose weights have no names in timm or transformers.
-        PreprocessingError: if the model's preprocessing is unknown.
-        ExportError: if the folder cannot be written, or has files of yours.
+    Returns {loader: None, or a sentence on why it cannot hold the model}; the rest is as for `zoo.save`.
     """
     source = prepare(model, metadata={"name": Path(path).name, **(metadata or {})})
     kind, not_transformers = ask(find_kind, model.config)
