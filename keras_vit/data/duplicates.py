@@ -87,11 +87,7 @@ def read_duplicates(path: str | os.PathLike) -> Duplicates:
 
 
 def numbers_to_leave_out(path: str | os.PathLike, dataset: str, split: str, source) -> list[int]:
-    """The numbers of the examples of a source that a list says to leave out.
-
-    Raises:
-        DataError: when the list is for another dataset or split, or the folder has changed since.
-    """
+    """The numbers of the examples that a list says to leave out; it must be for this source, as it is now."""
     found, hint = read_duplicates(path), f"Make a new one: keras-vit deduplicate --data {dataset} --split {split}."
     paths = source.paths
     if found.split != split or (found.dataset != dataset and paths is None):

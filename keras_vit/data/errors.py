@@ -11,11 +11,7 @@ class DataError(KerasVitError, ValueError):
 
 
 def parse_splits(split: str, dataset: str) -> list[str]:
-    """The splits in a name such as "train+validation", each once.
-
-    Raises:
-        DataError: for a name that is no split; `dataset` is the subject of its message.
-    """
+    """The splits in a name such as "train+validation", each once; `dataset` is the subject of the error's message."""
     names = list(dict.fromkeys(split.split("+")))
     if not set(names) <= set(SPLITS):
         raise DataError(f"{dataset} has the splits {', '.join(SPLITS)}, joined by +. Received: {split!r}.")

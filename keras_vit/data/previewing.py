@@ -37,9 +37,8 @@ def collect_views(
 ) -> tuple[list[np.ndarray], np.ndarray, np.ndarray, np.ndarray]:
     """Reads some images, and the augmented views of each that training would see in `versions` epochs.
 
-    Returns:
-        The originals, uint8 (h, w, c) of any size; the views, uint8 (count, versions, *image_size, c); the share of
-        each image in each view, (count, versions, count), with the sum 1; the originals' labels.
+    Returns the originals, uint8 (h, w, c) of any size; the views, uint8 (count, versions, *image_size, c); the share
+    of each image in each view, (count, versions, count), with the sum 1; and the originals' labels.
 
     >>> digits = keras_vit.data.load("digits")
     >>> _, views, shares, _ = collect_views(digits, Preprocessing((32, 32)), "none", count=2, versions=3)

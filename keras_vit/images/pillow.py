@@ -63,12 +63,7 @@ def describe_error(error):
 
 
 def read_bytes(path):
-    """The bytes of a regular file, or of a link to one.
-
-    Raises:
-        ImageError: as `open_image`.
-        FileNotFoundError: when there is no such path.
-    """
+    """The bytes of a regular file, or of a link to one; errors are ImageErrors, except FileNotFoundError."""
     try:
         with open_regular(path, follow_links=True) as file:
             size = os.fstat(file.fileno()).st_size

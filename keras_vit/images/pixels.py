@@ -25,9 +25,6 @@ def require_pixels(array: np.ndarray) -> None:
     """Refuses an array whose numbers are not pixels from 0 to 255.
 
     Floats up to 1 are refused: they may be pixels divided by 255, and would all be black.
-
-    Raises:
-        ImageError: with the range of the numbers, and what to do.
     """
     if array.dtype == "uint8" or not array.size:
         return
@@ -44,13 +41,7 @@ def require_pixels(array: np.ndarray) -> None:
 
 
 def require_images(images: Any, num_channels: int) -> None:
-    """Refuses all but images (n, h, w, num_channels) with pixels from 0 to 255.
-
-    For tensors it checks the shape alone: their numbers may not exist yet.
-
-    Raises:
-        ImageError: with what was received, and what to do.
-    """
+    """Refuses all but images (n, h, w, num_channels) with pixels from 0 to 255; of tensors it checks the shape."""
     if isinstance(images, str | bytes | os.PathLike):
         raise ImageError(
             f"preprocessing takes pixels, not a file. Received: a {type(images).__name__}. "
@@ -134,12 +125,8 @@ def passes(height, size, interpolation):
 def size_before_crop(lengths, preprocessing, xp=np):
     """(height, width) to which an image is resized before the central crop: image_size / crop; image_size for no crop.
 
-    Args:
-        lengths: height and width of the image, a float64 array or tensor (2,).
-        xp: numpy or tensorflow.experimental.numpy, for its floor, max and maximum.
-
-    Returns:
-        Whole numbers (2,), of any type.
+    They are whole numbers (2,) of any type. `lengths`, float64 (2,), are the image's, an array or, with
+    tensorflow.experimental.numpy as `xp`, a tensor.
     """
     # Rounded down, as torchvision does; the summand makes up for the division's rounding.
     least = np.floor(np.array(preprocessing.image_size) / (preprocessing.crop or 1) + 1e-6)

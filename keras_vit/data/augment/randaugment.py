@@ -14,11 +14,6 @@ from keras_vit.data.reading.order import SALTS_PER_LAYER, ExampleSalt, LayerSalt
 GREY = 128.0
 
 
-def blend(degenerate, image, factor):
-    """degenerate at factor 0, image at 1, extrapolated above 1; truncated to whole numbers, as in uint8."""
-    return tf.floor(tf.clip_by_value(degenerate + factor * (image - degenerate), 0.0, 255.0))
-
-
 def to_rows(image):
     """An image (h, w, c) as (h, w * c): broadcasting over a last axis of 3 takes several times as long."""
     return tf.reshape(image, (image.shape[0], image.shape[1] * image.shape[2]))
@@ -71,7 +66,9 @@ def solarize_add(image, strength, seed):
 
 
 def enhance(degenerate, image, strength):
-    return blend(degenerate, image, 1.8 * strength + 0.1)
+    """degenerate at factor 0, image at 1, extrapolated above 1; truncated to whole numbers, as in uint8."""
+    factor = 1.8 * strength + 0.1
+    return tf.floor(tf.clip_by_value(degenerate + factor * (image - degenerate), 0.0, 255.0))
 
 
 def color(image, strength, seed):

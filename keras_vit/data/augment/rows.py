@@ -93,10 +93,6 @@ def hyper_rule_sizes(height: int, width: int, model: str | None = None) -> tuple
     return (512, 480) if model == "R152x4" else (448, 384)
 
 
-def augreg_row(magnitude, mixup):
-    return Augmentation(randaugment=None if magnitude is None else (2, magnitude), mixup=mixup)
-
-
 AUGMENTATIONS: dict[str, Augmentation] = {
     "none": Augmentation(crop="resize", flip=False),
     # vit_jax/input_pipeline.py: also the AugReg level "none".
@@ -117,21 +113,17 @@ AUGMENTATIONS: dict[str, Augmentation] = {
     "pad-crop-mixup-cutmix-light": Augmentation(crop="pad_crop", mixup=0.2, cutmix=0.5),
     "shift": Augmentation(crop="pad_crop", flip=False),  # a mirror would change digits and letters
     # AugReg (arXiv 2106.10270), section 3.3: RandAugment(2, m) and mixup p.
-    "light1": augreg_row(0, 0.0),
-    "light2": augreg_row(10, 0.2),
-    "medium1": augreg_row(15, 0.2),
-    "medium2": augreg_row(15, 0.5),
-    "strong1": augreg_row(20, 0.5),
-    "strong2": augreg_row(20, 0.8),
+    "light1": Augmentation(randaugment=(2, 0)),
+    "light2": Augmentation(randaugment=(2, 10), mixup=0.2),
+    "medium1": Augmentation(randaugment=(2, 15), mixup=0.2),
+    "medium2": Augmentation(randaugment=(2, 15), mixup=0.5),
+    "strong1": Augmentation(randaugment=(2, 20), mixup=0.5),
+    "strong2": Augmentation(randaugment=(2, 20), mixup=0.8),
 }
 
 
 def find_augmentation(named: str | Augmentation) -> Augmentation:
-    """The row of a name; an `Augmentation` is returned unchanged.
-
-    Raises:
-        DataError: for an unknown name.
-    """
+    """The row of a name; an `Augmentation` is returned unchanged."""
     if isinstance(named, Augmentation):
         return named
     require(named in AUGMENTATIONS, describe_unknown("augmentation", named, AUGMENTATIONS))

@@ -18,7 +18,7 @@ import tensorflow as tf
 from keras_vit.data.datasets.arrays import require_classes
 from keras_vit.data.datasets.catalogue import CATALOGUE, DatasetRow, Part
 from keras_vit.data.errors import SPLITS, DataError, parse_splits
-from keras_vit.data.reading.sources import Encoded
+from keras_vit.data.reading.sources import Indexed
 from keras_vit.data.reading.stream import Stream
 from keras_vit.files import is_offline
 
@@ -198,7 +198,7 @@ def read_into_memory(builder, instruction, image, select, row, num_classes):
     data, labels = (np.concatenate(column) for column in zip(*batches, strict=True))
     if labels.ndim == 1:
         require_classes(labels, num_classes, builder.name)
-    return Encoded(data, labels, row.gain)
+    return Indexed(data, labels, row.gain)
 
 
 def stream_from_disk(builder, instruction, image, select, row):

@@ -173,18 +173,9 @@ def require_files(file, rows):
 
 
 def open_split(file, split):
-    """(source, class names) of a split, as `schemes` asks.
-
-    The file has a header. A column "path" (or "image", "filename" and the like) names the images, relative to the
-    file's folder. The classes are in a column "label" ("class", "category", "target"), or several of them, joined by |,
-    there or in a column "labels" ("tags", "classes"); or each class has a column of its own, of 0 and 1. Without a
-    header there are two columns, path and label. Commas, semicolons or tabs separate the columns; the text is UTF-8.
+    """(source, class names) of a split, as `schemes` asks; docs/finetuning.md says what a file may have.
 
     If any image of the file has several classes, or none, each has a row of 0 and 1; else the number of its class.
-
-    A column "split" ("set", "subset") says train, validation (valid, val, dev) or test, in any case. Without one, and
-    where it names no image for validation, a tenth of the training images is held out, by the same hash of their paths
-    as in a folder.
     """
     from keras_vit.data.reading.sources import Files
 

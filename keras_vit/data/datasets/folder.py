@@ -12,14 +12,12 @@ from pathlib import Path
 import numpy as np
 
 from keras_vit.data.datasets.image_files import (
-    SUFFIXES,
     choose_examples,
     count_loose,
     find_images,
     is_hidden,
     require_all_classes,
     subfolders,
-    walk_files,
 )
 from keras_vit.data.errors import SPLITS, DataError, parse_splits
 from keras_vit.errors import quote_some
@@ -28,12 +26,12 @@ IMAGENET_CLASSES = 1000
 EXPECTED = "Expected a folder that has one folder of images per class"
 
 
-def require_folder(folder):
+def require_folder(folder, expected=EXPECTED):
     path = Path(os.path.expanduser(folder))
     if path.is_file():
-        raise DataError(f"{path} is a file. {EXPECTED}. Unpack it if it is an archive.")
+        raise DataError(f"{path} is a file. {expected}. Unpack it if it is an archive.")
     if not os.path.isdir(path):
-        raise DataError(f"There is no folder {path}. {EXPECTED}.")
+        raise DataError(f"There is no folder {path}. {expected}.")
     return path
 
 
@@ -76,37 +74,32 @@ def list_class_names(folder):
     return tuple(path.name for path in classes)
 
 
+def sort_images(entries):
+    """(paths, labels) of {(path, label)}, in the order of the labels and of the parts of the paths."""
+    in_order = sorted(entries, key=lambda entry: (entry[1], entry[0].replace(os.sep, "\0")))
+    return [path for path, _ in in_order], [label for _, label in in_order]
+
+
 def scan(folder, split):
-    """The images of one split.
+    """(paths, labels int, class names) of a split; docs/training.md says how the images of a folder are split.
 
-    With a subfolder train (or training) of class folders, the splits are the subfolders: train, validation (valid,
-    val, dev) and test, in any case. Without one for validation, about a tenth of train is held out; without one for
-    test, "test" is an error. Without a subfolder train, the folder itself holds the classes: about a tenth of its
-    images is "validation", the rest "train".
-
-    An image is held out if the hash of its class and file name, a number in [0, 1), is below 0.1: wherever the folder
-    is, and whatever else is in it. A class of two images or more has one on each side: if no hash is below 0.1, the
-    image with the lowest is held out; if all are, the image with the highest is trained on. Adding an image moves at
-    most this one, back to the side of its hash. Renaming an image, its folder or its class may move it.
-
-    Class folders may have subfolders. Links are followed.
-
-    Returns:
-        (paths, labels int, class names), the paths sorted within their classes; classes are the sorted folder names.
+    The paths are sorted within their classes; classes are the sorted folder names.
     """
     names = parse_splits(split, "A folder")
     places = split_folders(require_folder(folder))
     classes = list_class_names(places["train"])
 
     def find(name):
+        foreign = [path.name for path in subfolders(places[name]) if path.name not in classes]
+        if foreign:
+            raise DataError(f"The training folder has no folders for {quote_some(foreign)}, but {places[name]} has.")
         # Whoever loads validation alone does not hear again what loading train has said of the same folder.
         return find_images(places[name], classes, warn=name != "train" or "train" in names)
 
-    entries = choose_examples(folder, names, places, find, places["train"], "no folder test. Add one, or use")
+    entries = choose_examples(folder, names, places, find, places["train"])
     if "train" in names:
         require_all_classes(places["train"], classes, {classes[label] for _, label in entries})
-    entries = sorted(entries, key=lambda entry: (entry[1], entry[0].replace(os.sep, "\0")))  # the order of parts
-    return [path for path, _ in entries], [label for _, label in entries], classes
+    return *sort_images(entries), classes
 
 
 def open_split(path, split):
@@ -160,19 +153,14 @@ def open_objectnet(path, split):
         raise DataError(f"ObjectNet is a test set: its only split is 'test'. Received: {split!r}.")
     root = require_folder(path)
     root = root / "images" if (root / "images").is_dir() else root
-    found = sorted(
-        (Path(entry.path), name)
-        for name in overlap()
-        if (root / name).is_dir()
-        for entry in walk_files(root / name)
-        if Path(entry.name).suffix.lower() in SUFFIXES and entry.is_file()
-    )
+    found = find_images(root, overlap(), warn=False)
     if not found:
         raise DataError(
             f"{root} has no images in folders such as alarm_clock and backpack. Expected ObjectNet's folder of images, "
             "objectnet-1.0/images."
         )
-    labels = np.zeros((len(found), IMAGENET_CLASSES), "float32")
-    for row, (_, name) in zip(labels, found, strict=True):
-        row[overlap()[name]] = 1
-    return BorderedFiles([path for path, _ in found], labels), tuple(map(str, range(IMAGENET_CLASSES)))
+    paths, folders = sort_images(found)
+    right = np.zeros((len(overlap()), IMAGENET_CLASSES), "float32")
+    for row, numbers in zip(right, overlap().values(), strict=True):
+        row[numbers] = 1
+    return BorderedFiles(paths, right[folders]), tuple(map(str, range(IMAGENET_CLASSES)))

@@ -88,14 +88,7 @@ def warn_of_unread(folder, unread, irregular):
 
 
 def find_images(folder, classes, warn):
-    """{(path, label)} of the images in a folder of class folders; with `warn`, the log names unread files.
-
-    Raises:
-        DataError: when the folder has another class.
-    """
-    foreign = [path.name for path in subfolders(folder) if path.name not in classes]
-    if foreign:
-        raise DataError(f"The training folder has no folders for {quote_some(foreign)}, but {folder} has.")
+    """{(path, label)} of the images in a folder's folders of these classes; with `warn`, the log names unread files."""
     found, unread, irregular = set(), Counter(), []
     for label, name in enumerate(classes):
         for entry in walk_files(folder / name) if (folder / name).is_dir() else ():
@@ -123,7 +116,8 @@ def hash_name(name):
 def hold_out(examples, folder):
     """The examples for validation: of each class of two or more, at least one and never all.
 
-    The paths begin with `folder`, "" for none.
+    They are those whose hash is below HELD_OUT, or else the one with the lowest; if all are below, all but the one with
+    the highest. Adding an image moves at most that one. The paths begin with `folder`, "" for none.
     """
     start, classes = len(os.path.join(folder, "")), {}
     for example in examples:
@@ -136,19 +130,15 @@ def hold_out(examples, folder):
     return held_out
 
 
-def choose_examples(dataset, names, stated, find, folder="", no_test="no images of the split test. Use"):
+def choose_examples(dataset, names, stated, find, folder=""):
     """The set of the examples of the splits `names`; validation is a part of train if the dataset does not state it.
 
-    Args:
-        dataset: its name in errors.
-        names: the splits to choose from.
-        stated: the splits that the dataset has, train among them.
-        find: function from a stated split to the set of its examples; called once for each that is needed.
-        folder: the beginning of the paths of train.
-        no_test: the error's words for a dataset without a test split, before "the split 'validation'".
+    `find` gives the set of the examples of a split in `stated`, and is called for those that are needed. The paths of
+    train begin with `folder`, if each split has one.
     """
     if "test" in names and "test" not in stated:
-        raise DataError(f"{dataset} has {no_test} the split 'validation'.")
+        missing = "folder test. Add one, or use" if folder else "images of the split test. Use"
+        raise DataError(f"{dataset} has no {missing} the split 'validation'.")
     found = {name: find(name) for name in dict.fromkeys(name if name in stated else "train" for name in names)}
     if "validation" not in stated and ("train" in names) != ("validation" in names):  # both together are not divided
         train = found.pop("train")

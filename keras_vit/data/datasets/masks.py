@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_vit.data.datasets.folder import split_folders
+from keras_vit.data.datasets.folder import require_folder, split_folders
 from keras_vit.data.datasets.image_files import SUFFIXES, choose_examples, is_folder, visible_entries
 from keras_vit.data.errors import DataError, parse_splits
 from keras_vit.errors import ImageError, quote_some
@@ -33,10 +33,7 @@ def require_parts(folder):
 
 def find_places(folder):
     """{split: its folder} of those that there are."""
-    root = Path(os.path.expanduser(folder))
-    if not root.is_dir():
-        raise DataError(f"There is no folder {root}. {EXPECTED}.")
-    return split_folders(root)
+    return split_folders(require_folder(folder, EXPECTED))
 
 
 def list_splits(folder):
@@ -135,8 +132,7 @@ def open_split(folder, split):
     every = sorted((image, mask) for pairs in stated.values() for image, _, mask in pairs)
     if not every:
         raise DataError(f"{places['train'] / 'images'} has no images ({', '.join(SUFFIXES)}). {EXPECTED}.")
-    no_test = "no folder test. Add one with images/ and masks/, or use"
-    chosen = choose_examples(folder, names, stated, stated.get, places["train"], no_test)
+    chosen = choose_examples(folder, names, stated, stated.get, places["train"])
     with ThreadPoolExecutor() as pool:  # of all splits, so that the classes do not depend on the one asked for
         numbers = dict(zip([mask for _, mask in every], pool.map(check_pair, every), strict=True))
     classes = name_classes(Path(os.path.expanduser(folder)), numbers)

@@ -81,14 +81,10 @@ class Unreadable:
 
 
 def read_chunks(chunks, size, read, fill):
-    """Applies `read` to the examples of all chunks, in order, several chunks at a time; returns the dataset of results.
+    """Dataset of what `read` makes of the examples of all chunks, of `size` each, in order, several chunks at a time.
 
-    Args:
-        chunks: dataset of dicts of (size, ...), as from `sources.Indexed`.
-        size: number of examples in a chunk.
-        read: function from one example, a dict, to tensors; it fails if the image cannot be read.
-        fill: function from a chunk to a dataset of `size` elements shaped like the results of `read`. They follow the
-            readable images, one for each unreadable one.
+    `read` fails if the image of an example, a dict, cannot be read. `fill` makes of a chunk a dataset of `size` such
+    results. They follow those of the readable images, one for each unreadable one.
     """
 
     def read_chunk(chunk):

@@ -63,22 +63,12 @@ MIX = 0x6D6978  # "mix" in ASCII; it has the place of the epoch in an example's 
 
 @dataclass(frozen=True)
 class Share:
-    """The part of every global batch that this host reads: a contiguous piece; together the hosts read all of it once.
+    """The part of every global batch that this host reads: a contiguous piece; together the hosts read all of it."""
 
-    Args:
-        batch_size: examples of the global batch.
-        host: this host's number, from 0.
-        hosts: number of hosts that read.
-        replicas: number of devices, on all hosts together, that share the global batch.
-
-    Raises:
-        DataError: when the batch cannot be split evenly.
-    """
-
-    batch_size: int
+    batch_size: int  # examples of the global batch
     host: int = 0
     hosts: int = 1
-    replicas: int = 1
+    replicas: int = 1  # devices, on all hosts together
 
     def __post_init__(self):
         if self.batch_size < 1 or self.batch_size % self.hosts or self.batch_size % self.replicas:

@@ -111,12 +111,13 @@ def read_photo(data, box, channels):
 
 
 class Source:
-    """Examples with numbers; subclasses define `read_part` and the datasets of chunks.
+    """Examples with numbers, stored as encoded images; subclasses define the datasets of chunks.
 
     `training_chunks` and `evaluation_chunks` are datasets of chunks of examples, dicts of "data" (the input of
     `read_part`), "label", "epoch", "index" and "weight", each (chunk, ...).
 
     Attributes:
+        gain: factor of the pixels.
         labels: those of all examples, int32 (n,) or float32 (n, classes); None if each is read with its image.
         paths: the files of all examples, strings (n,); None for images that are not files of their own.
         multi_label: whether an example may have several classes or none, and all count; labels are float (classes,).
@@ -128,7 +129,7 @@ class Source:
 
     def read_part(self, data, box, channels):
         """The part of one stored image that `box` chooses: uint8 (h, w, channels)."""
-        raise NotImplementedError
+        return decode_part(data, box, channels, self.gain)
 
     def read_label(self, label, box):
         """The label to train on, from the stored label and the `box` that is read of the image."""
@@ -142,8 +143,8 @@ class Source:
 class Indexed(Source):
     """Examples that are found by number in `stored`, a tensor (n, ...)."""
 
-    def __init__(self, stored, labels):
-        self.stored, self.labels = tf.constant(stored), tf.constant(labels)
+    def __init__(self, stored, labels, gain=1):
+        self.stored, self.labels, self.gain = tf.constant(stored), tf.constant(labels), gain
         self.num_examples = len(labels)
 
     def lookup(self, index):
@@ -189,17 +190,6 @@ class Pixels(Indexed):
         return tf.image.grayscale_to_rgb(image) if channels == 3 else tf.image.rgb_to_grayscale(image)
 
 
-class Encoded(Indexed):
-    """Encoded images in memory, strings (n,); `gain` is the factor of the pixels."""
-
-    def __init__(self, data, labels, gain=1):
-        super().__init__(data, labels)
-        self.gain = gain
-
-    def read_part(self, data, box, channels):
-        return decode_part(data, box, channels, self.gain)
-
-
 class Files(Indexed):
     """Image files, read when they are needed and turned upright."""
 
@@ -241,10 +231,8 @@ class MaskedFiles(Files):
 def choose_numbers(num_examples, count, seed, labels=None, left_out=()):
     """Chooses `count` random examples: sorted numbers, int64 (count,). A larger count includes those of a smaller one.
 
-    Args:
-        labels: those of all examples, (num_examples,), so that each class keeps its share, to within one example; None
-            for a choice that ignores classes.
-        left_out: numbers that are never chosen; others replace them, and the rest of the choice stays the same.
+    With the `labels` of all examples, each class keeps its share, to within one example. Other numbers replace those
+    `left_out`, and the rest of the choice stays the same.
     """
     drawn = np.random.default_rng([order.run_key(seed), num_examples]).permutation(num_examples)
     drawn = drawn[~np.isin(drawn, left_out)]

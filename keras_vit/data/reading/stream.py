@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.data.reading import order
-from keras_vit.data.reading.sources import Encoded, Source, decode_part
+from keras_vit.data.reading.sources import Indexed, Source
 
 GROUP = 8  # files that are read together; resuming skips through at most so many
 WINDOW = 4096  # records that are shuffled in memory: about half a gigabyte of ImageNet
@@ -14,22 +14,19 @@ WINDOW = 4096  # records that are shuffled in memory: about half a gigabyte of I
 
 @dataclass(frozen=True)
 class Piece:
-    """Records `skip` up to `skip + take` of a file; `first` is the number of the first of them among all examples.
-
-    `kept` is the number of them that are not left out.
-    """
+    """Records `skip` up to `skip + take` of a file."""
 
     path: str
     skip: int
     take: int
-    first: int
-    kept: int
+    first: int  # the number of the first of them among all examples
+    kept: int  # how many of them are not left out
 
 
-def cut_into_pieces(instructions, hosts, left_out=()):
+def cut_into_pieces(instructions, hosts, kept=None):
     """Cuts TFDS's file instructions (filename, skip, take, examples_in_shard) into at least one `Piece` per host.
 
-    `left_out` holds the sorted numbers of the examples that are not read.
+    `kept`, a tensor of bool (examples,), says which examples are not left out; None for all.
     """
     pieces_per_file = -(-hosts // len(instructions))
     pieces, first = [], 0
@@ -37,9 +34,8 @@ def cut_into_pieces(instructions, hosts, left_out=()):
         length = file.take if file.take >= 0 else file.examples_in_shard - file.skip
         cuts = np.linspace(0, length, pieces_per_file + 1).astype(int)
         for low, high in zip(cuts[:-1], cuts[1:], strict=True):
-            gone = np.diff(np.searchsorted(left_out, (first + low, first + high)))[0]
-            where = {"path": str(file.filename), "skip": file.skip + low, "first": first + low}
-            pieces.append(Piece(**where, take=high - low, kept=high - low - int(gone)))
+            count = high - low if kept is None else np.count_nonzero(kept[first + low : first + high])
+            pieces.append(Piece(str(file.filename), file.skip + low, high - low, first + low, count))
         first += length
     return pieces
 
@@ -57,15 +53,8 @@ def find_group(pieces, epoch, place, key):
     return groups, int(place - (ends[groups - 1] if groups else 0))
 
 
-def is_kept(index, left_out):
-    """Whether a number, int64 (), is missing from `left_out`, sorted int64 (n,)."""
-    place = tf.searchsorted(left_out, index[None])[0]
-    return tf.gather(tf.concat([left_out, [-1]], 0), place) != index
-
-
-def read_records(pieces, files, parallel, left_out=()):
+def read_records(pieces, files, parallel, kept=None):
     """Dataset of (index, record) from the pieces numbered `files`, (n,), read `parallel` at a time, in turns."""
-    gone = tf.constant(left_out, tf.int64)
     paths = tf.constant([piece.path for piece in pieces])
     bounds = tf.constant([[piece.skip, piece.take, piece.first] for piece in pieces], tf.int64)
 
@@ -73,7 +62,7 @@ def read_records(pieces, files, parallel, left_out=()):
         bound = tf.gather(bounds, file)  # indexed below: with tf.unstack, TensorFlow 2.21 crashes in take
         records = tf.data.TFRecordDataset(tf.gather(paths, file), buffer_size=2**20)
         records = records.skip(bound[0]).take(bound[1]).enumerate(bound[2])
-        return records.filter(lambda index, record: is_kept(index, gone)) if len(left_out) else records
+        return records if kept is None else records.filter(lambda index, record: tf.gather(kept, index))
 
     files = tf.data.Dataset.from_tensor_slices(tf.cast(files, tf.int64))
     return files.interleave(
@@ -85,27 +74,25 @@ class Stream(Source):
     """A source of records on disk.
 
     In every epoch the files come in a new order, `GROUP` of them are interleaved at a time, and records are shuffled
-    within windows of `WINDOW`. Every host has files of its own.
+    within windows of `window`. Every host has files of its own.
 
-    Args:
-        instructions: TFDS's file instructions for the split.
-        parse: function from a serialized record to (encoded image, label).
-        gain: factor of the pixels.
-        window: number of records that are shuffled at a time.
-        left_out: sorted numbers of the examples that are not read.
+    The files are those of TFDS's `instructions` for the split. `parse` turns a serialized record into (encoded image,
+    label). `kept` is as in `cut_into_pieces`.
     """
 
-    def __init__(self, instructions, parse, gain=1, window=WINDOW, left_out=()):
+    def __init__(self, instructions, parse, gain=1, window=WINDOW, kept=None):
         self.instructions, self.parse, self.gain, self.window = instructions, parse, gain, window
-        self.left_out = left_out
-        self.num_examples = count_records(cut_into_pieces(instructions, 1, left_out))
+        self.kept = kept
+        self.num_examples = count_records(cut_into_pieces(instructions, 1, kept))
 
     def leave_out(self, numbers):
         """The same stream without the examples of these numbers."""
-        return Stream(self.instructions, self.parse, self.gain, self.window, np.unique(np.asarray(numbers, "int64")))
+        kept = np.ones(self.num_examples, bool)
+        kept[numbers] = False
+        return Stream(self.instructions, self.parse, self.gain, self.window, tf.constant(kept))
 
     def pieces_of(self, share, host):
-        return cut_into_pieces(self.instructions, share.hosts, self.left_out)[host :: share.hosts]
+        return cut_into_pieces(self.instructions, share.hosts, self.kept)[host :: share.hosts]
 
     def training_chunks(self, share, start, stop, key):
         """Like `Indexed.training_chunks`; each host's epochs are passes over its own files."""
@@ -127,7 +114,7 @@ class Stream(Source):
         """Like `Indexed.evaluation_chunks`; a host with fewer records repeats its first with weight 0."""
         pieces = self.pieces_of(share, share.host)
         missing = self.evaluation_steps(share) * share.per_host - count_records(pieces)
-        records = read_records(pieces, range(len(pieces)), 1, self.left_out)
+        records = read_records(pieces, range(len(pieces)), 1, self.kept)
         records = records.map(lambda index, record: (tf.constant(0, tf.int64), index, record, 1.0))
         filling = records.take(1).repeat().map(lambda *visit: (*visit[:3], 0.0)).take(missing)
         return self.chunk(records.concatenate(filling), share)
@@ -144,7 +131,7 @@ class Stream(Source):
 
         def read_group(group, files):
             first_salt = order.ShuffleSalt.WINDOWS + group * order.WINDOWS_PER_GROUP
-            windows = read_records(pieces, files, GROUP, self.left_out).batch(self.window).enumerate()
+            windows = read_records(pieces, files, GROUP, self.kept).batch(self.window).enumerate()
             return windows.map(lambda window, batch: shuffle_window(first_salt + window, *batch)).unbatch()
 
         def shuffle_window(salt, index, record):
@@ -156,15 +143,13 @@ class Stream(Source):
 
     def read_into_memory(self, numbers):
         """Reads the examples of these numbers, (n,), into a source in memory; goes through all files once."""
-        wanted = np.zeros(self.num_examples, bool)
-        wanted[numbers] = True
-        mask = tf.constant(wanted)
+        kept = np.zeros(self.num_examples, bool)
+        kept[numbers] = True
         pieces = cut_into_pieces(self.instructions, 1)
-        records = read_records(pieces, range(len(pieces)), parallel=1)
-        records = records.filter(lambda index, record: tf.gather(mask, index))
+        records = read_records(pieces, range(len(pieces)), 1, tf.constant(kept))
         parsed = records.map(lambda index, record: self.parse(record), tf.data.AUTOTUNE).batch(1024)
         data, labels = (np.concatenate(column) for column in zip(*parsed.as_numpy_iterator(), strict=True))
-        return Encoded(data, labels, self.gain)
+        return Indexed(data, labels, self.gain)
 
     def chunk(self, visits, share):
         """Groups a dataset of (epoch, index, record, weight) into chunks."""
@@ -174,6 +159,3 @@ class Stream(Source):
             return {"data": data, "label": label, "epoch": epoch, "index": index, "weight": weight}
 
         return visits.map(parse_visit, tf.data.AUTOTUNE, deterministic=True).batch(share.chunk, drop_remainder=True)
-
-    def read_part(self, data, box, channels):
-        return decode_part(data, box, channels, self.gain)
