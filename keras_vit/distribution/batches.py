@@ -69,9 +69,6 @@ def microbatch(tensor, i, count):
     """The i-th of `count` consecutive microbatches, as equal as possible: (n, ...) to (about n / count, ...).
 
     i may be a tensor. If n is static, so is the result, as XLA requires.
-
-    Raises:
-        ConfigError: when `count` does not divide a static n.
     """
     if tensor is None:
         return None

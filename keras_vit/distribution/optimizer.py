@@ -1,9 +1,11 @@
 """One update from the global gradient, for any number of replicas and accumulated batches."""
 
+import contextlib
+
 import keras
 from keras import ops
 
-from keras_vit.distribution.replicas import TENSORFLOW, all_reduce, colocate_with, several_workers
+from keras_vit.distribution.replicas import TENSORFLOW, all_reduce, several_workers
 
 if TENSORFLOW:
     import tensorflow as tf
@@ -45,7 +47,7 @@ class GlobalUpdate:
         if several_workers(strategy):
             # TensorFlow's collectives, which make a variable equal on all workers, do not support bfloat16.
             dtype = None
-        with colocate_with(variable, strategy):
+        with strategy.extended.colocate_vars_with(variable.value) if strategy else contextlib.nullcontext():
             path = f"{variable.path.replace('/', '_')}_{name}"
             layout = getattr(variable, "_layout", None)  # on JAX: how the variable is split over devices
             return self.add_variable(variable.shape, dtype=dtype or variable.dtype, layout=layout, name=path)

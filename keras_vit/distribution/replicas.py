@@ -3,8 +3,6 @@
 On Keras' other backends there is one replica, and these functions do nothing.
 """
 
-import contextlib
-
 import keras
 import numpy as np
 
@@ -56,13 +54,6 @@ def any_worker(strategy, read_flag):
         return bool(read_flag())
     flags = strategy.experimental_distribute_values_from_function(lambda _: tf.constant(float(bool(read_flag()))))
     return bool(strategy.reduce("SUM", flags, axis=None) > 0)
-
-
-def colocate_with(variable, strategy):
-    """A context that places new variables on the devices of `variable`; strategy: None on other backends."""
-    if strategy is None:
-        return contextlib.nullcontext()
-    return strategy.extended.colocate_vars_with(variable.value)
 
 
 def all_reduce(values, op="SUM"):

@@ -165,9 +165,6 @@ def require_same_settings(settings: Settings, folder: Path, begun: Mapping[str, 
 
     The default batch size depends on the number of devices, and the rate may come from a search; neither changes within
     a run. Its length and its patience may change.
-
-    Raises:
-        ConfigError: when another setting differs.
     """
     defaults = {field.name: field.default for field in dataclasses.fields(Settings)}
     for name, now in settings.as_recorded().items():
@@ -207,11 +204,7 @@ def require_same_classes(examples, folder: Path, begun: Mapping[str, Any]) -> No
 
 
 def describe_continuation(folder: Path, begun: Mapping[str, Any], recipe, start: int, ends: list[int]) -> str:
-    """A sentence on where the run in `folder` continues, and at which learning rate if its length has changed.
-
-    Raises:
-        ConfigError: when it has already trained for longer.
-    """
+    """A sentence on where the run in `folder` continues, and at which learning rate if its length has changed."""
     epoch = sum(end <= start for end in ends) + 1
     if start > recipe.total_steps:
         raise ConfigError(

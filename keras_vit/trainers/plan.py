@@ -31,11 +31,7 @@ def require_outside_dataset(out, dataset):
 
 
 def resolve(settings: Settings) -> Settings:
-    """Replaces a run's folder in the settings by the file of its weights; refuses an unknown dataset or model.
-
-    Raises:
-        KerasVitError: if the dataset or the model does not exist.
-    """
+    """Replaces a run's folder in the settings by the file of its weights; refuses an unknown dataset or model."""
     require_dataset(settings.dataset)
     settings = dataclasses.replace(settings, model=str(model_of(settings.model)))
     if settings.teacher is not None:
@@ -52,9 +48,6 @@ def prepare(settings: Settings, folder: RunFolder, resume: bool) -> Settings:
     """Does what `resolve` does, and refuses a folder in which no run can begin or, with `resume`, continue.
 
     The folder keeps the digests that are computed here, for `Run`.
-
-    Raises:
-        KerasVitError: for a missing folder of images or model, or a run's folder that cannot be used.
     """
     require_outside_dataset(folder.path, settings.dataset)
     folder.check(resume)
@@ -62,12 +55,7 @@ def prepare(settings: Settings, folder: RunFolder, resume: bool) -> Settings:
 
 
 def objective_of(settings):
-    """The `MaskedPatches` that the settings ask for (Appendix B.1.2), or None for labels.
-
-    Raises:
-        ConfigError: for a hybrid or a ResNet.
-        DataError: for an impossible rate or target.
-    """
+    """The `MaskedPatches` that the settings ask for (Appendix B.1.2), or None for labels."""
     if settings.objective != "masked-patches":
         return None
     from keras_vit.masked_patches.model import require_patchwise
@@ -87,11 +75,7 @@ class Splits(NamedTuple):
 
 
 def load_splits(settings):
-    """The splits that the settings ask for.
-
-    Raises:
-        DataError: when the dataset does not have them.
-    """
+    """The splits that the settings ask for."""
     objective = objective_of(settings)
 
     def load(split, **subset):
@@ -182,11 +166,7 @@ def choose_what_learns(settings: Settings, model):
 
 
 def count_microbatches(settings, recipe, model):
-    """The number of microbatches of each replica's batch; the model was made in the strategy's scope.
-
-    Raises:
-        ConfigError: when the requested number does not divide the batch.
-    """
+    """The number of microbatches of each replica's batch; the model was made in the strategy's scope."""
     replicas = model.distribute_strategy.num_replicas_in_sync
     if settings.microbatches is None:
         return training.choose_microbatches(recipe.batch_size, model.preprocessing.image_size, replicas)
@@ -222,11 +202,7 @@ def monitor_of(examples):
 
 
 def weights_of_classes(settings, examples):
-    """The weight of each class; None if all images count alike.
-
-    Raises:
-        ConfigError: when the data cannot be balanced.
-    """
+    """The weight of each class; None if all images count alike."""
     if settings.class_weights is None:
         return None
     counts = examples.class_counts()
@@ -240,11 +216,7 @@ def weights_of_classes(settings, examples):
 
 
 def load_teacher(settings, examples):
-    """The model to learn from, or None.
-
-    Raises:
-        ConfigError: when it has other classes than the data.
-    """
+    """The model to learn from, or None."""
     if settings.teacher is None:
         return None
     teacher = zoo.load(settings.teacher)

@@ -27,11 +27,7 @@ from keras_vit.training.grid import SearchResult
 
 
 def make_grid(settings, recipe):
-    """{field: values} that the settings ask for; learning rates of the source are scaled as the recipe's is.
-
-    Raises:
-        ConfigError: if a field is both given and searched for, or the recipe lists no rates.
-    """
+    """{field: values} that the settings ask for; learning rates of the source are scaled as the recipe's is."""
     grid = parse_search(settings.search or [])
     for name in grid:
         if getattr(settings, name, None) is not None:
@@ -69,6 +65,13 @@ def load_examples(settings: Settings) -> tuple[data.Examples, data.Examples]:
     if examples and examples < train.num_examples:
         train = data.load(settings.dataset, "train", examples=examples, seed=settings.seed, **left_out)
     return train.with_objective(objective), data.load(settings.dataset, "validation").with_objective(objective)
+
+
+def begin_search(settings):
+    """(strategy, recipe) of a search; the seed is set."""
+    strategy = training.strategy(settings.strategy)
+    keras.utils.set_random_seed(settings.seed)
+    return strategy, recipe_for(settings, load_examples(settings)[0], strategy.num_replicas_in_sync)
 
 
 def search_fields(
@@ -146,8 +149,6 @@ def run_search(
     {'learning_rate': 0.01}
     """
     settings = resolve(settings)
-    strategy = training.strategy(settings.strategy)
-    keras.utils.set_random_seed(settings.seed)
-    recipe = recipe_for(settings, load_examples(settings)[0], strategy.num_replicas_in_sync)
+    strategy, recipe = begin_search(settings)
     with data.data_errors(), strategy.scope():
         return search_fields(settings, recipe, Path(out), tell, every)

@@ -167,12 +167,7 @@ def remove_run(folder):
 
 
 def make_points(recipe, grid):
-    """[{field: value}] of all combinations of the grid's values.
-
-    Raises:
-        UnknownNameError: for a field that a recipe does not have.
-        ConfigError: for a field without values, or with a value that it cannot have.
-    """
+    """[{field: value}] of all combinations of the grid's values."""
     for name, values in grid.items():
         if name not in SEARCHABLE:
             raise UnknownNameError(describe_unknown("field of a recipe to search", name, SEARCHABLE))
@@ -185,11 +180,7 @@ def make_points(recipe, grid):
 
 
 def choose_best(scores):
-    """The point of the highest accuracy; among equal ones the last, so the highest of ascending rates.
-
-    Raises:
-        ConfigError: when every point diverged.
-    """
+    """The point of the highest accuracy; among equal ones the last, so the highest of ascending rates."""
     known = [(accuracy, point) for point, accuracy in scores if accuracy is not None]
     if not known:
         raise ConfigError("The training diverged at every point of the search. Try smaller learning rates.")

@@ -18,9 +18,6 @@ def to_shares(labels, logits):
         labels: class numbers (n,) or (n, 1), or rows (n, classes): one-hot, mixed or of several classes. With one
             logit: 0 or 1, or a share between them, (n,) or (n, 1).
         logits: (n, classes).
-
-    Raises:
-        ConfigError: if rows have another number of classes than the logits.
     """
     classes = logits.shape[-1]
     if len(labels.shape) < len(logits.shape):

@@ -46,9 +46,6 @@ class Warmup(keras.optimizers.schedules.LearningRateSchedule):
         peak: learning rate at the end of the warmup.
         total_steps: updates of the whole run, with the warmup.
         warmup_steps: updates of the warmup, at least 0 and less than total_steps.
-
-    Raises:
-        ConfigError: unless 0 <= warmup_steps < total_steps.
     """
 
     def __init__(self, peak: float, total_steps: int, warmup_steps: int = 0):

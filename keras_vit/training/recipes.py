@@ -40,11 +40,15 @@ class ClassRow:
         path: "module:Class" of keras_vit.training, imported when it is used.
         fields: the recipe's fields that are arguments of the same names.
         arguments: fixed arguments.
+        rate_power: of an optimizer: at another batch size its learning rate follows (batch size) ** rate_power.
+        of_classes: whether a loss compares classes, so that accuracy is logged too.
     """
 
     path: str
     fields: tuple[str, ...] = ()
     arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    rate_power: float = 1.0
+    of_classes: bool = True
 
     def make(self, recipe, **extra):
         """Makes an instance; `extra` arguments take precedence over the recipe's."""
@@ -52,26 +56,11 @@ class ClassRow:
         return found(**{name: getattr(recipe, name) for name in self.fields} | dict(self.arguments) | extra)
 
 
-@dataclasses.dataclass(frozen=True)
-class OptimizerRow(ClassRow):
-    """An optimizer; at another batch size the learning rate follows (batch size) ** rate_power."""
-
-    fields: tuple[str, ...] = ("weight_decay", "global_clipnorm", "momentum_dtype")
-    rate_power: float = 1.0
-
-
-@dataclasses.dataclass(frozen=True)
-class LossRow(ClassRow):
-    """A loss; if it is `of_classes`, accuracy is logged too."""
-
-    fields: tuple[str, ...] = ("label_smoothing",)
-    of_classes: bool = True
-
-
+UPDATE, SMOOTHING = ("weight_decay", "global_clipnorm", "momentum_dtype"), ("label_smoothing",)
 OPTIMIZERS = {
-    "SGD": OptimizerRow("optimizers:SGD", arguments={"momentum": 0.9}),
+    "SGD": ClassRow("optimizers:SGD", UPDATE, {"momentum": 0.9}),
     # The epsilon of the authors' code, the default of flax.optim.Adam and optax; Keras' is 1e-7.
-    "Adam": OptimizerRow("optimizers:Adam", arguments={"epsilon": 1e-8}, rate_power=0.5),
+    "Adam": ClassRow("optimizers:Adam", UPDATE, {"epsilon": 1e-8}, rate_power=0.5),
 }
 DECAYS = {
     "cosine": ClassRow("optimizers:WarmupCosine"),
@@ -80,10 +69,10 @@ DECAYS = {
     "staircase": ClassRow("optimizers:WarmupStaircase", fields=("boundaries",)),
 }
 LOSSES = {
-    "softmax": LossRow("losses:SoftmaxLoss"),
-    "pixels": LossRow("losses:PixelLoss"),
-    "sigmoid": LossRow("losses:SigmoidLoss"),
-    "squared-error": LossRow("losses:SquaredError", fields=(), of_classes=False),
+    "softmax": ClassRow("losses:SoftmaxLoss", SMOOTHING),
+    "pixels": ClassRow("losses:PixelLoss", SMOOTHING),
+    "sigmoid": ClassRow("losses:SigmoidLoss", SMOOTHING),
+    "squared-error": ClassRow("losses:SquaredError", of_classes=False),
 }
 
 

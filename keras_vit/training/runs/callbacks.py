@@ -16,12 +16,7 @@ from keras_vit.training.runs.state import averaged_weights, restore_state, write
 
 
 class BeginRun(keras.callbacks.Callback):
-    """Refuses, before the first step, a folder in which the run would overwrite files of others.
-
-    Args:
-        folder: `RunFolder`.
-        resumed: whether the run in the folder continues.
-    """
+    """Refuses, before the first step, a `RunFolder` in which the run would overwrite files of others."""
 
     def __init__(self, folder, resumed=False):
         super().__init__()
@@ -136,53 +131,27 @@ class MetricsLog(keras.callbacks.Callback):
                 draw_curves(self.rows, path)
 
 
-class BestWeights(keras.callbacks.Callback):
-    """Writes best.weights.npz whenever the monitored metric is the best so far.
+class BestEpoch(keras.callbacks.Callback):
+    """Writes best.weights.npz after each epoch that is the best so far; ends the run `patience` epochs after the best.
 
-    Where the optimizer averages the weights, the averaged ones are written: validation evaluates those.
+    Where the optimizer averages the weights, the averaged ones are written: validation evaluates those. The epochs are
+    counted in the rows of metrics.csv, which are written before the checkpoint of their step: a run that is killed and
+    resumed ends at the same epoch.
 
     Args:
         folder: `RunFolder`.
         log: a `MetricsLog` that comes before this callback.
         monitor: a metric; if its name ends in "loss", the least value is the best.
-    """
-
-    def __init__(self, folder, log, monitor):
-        super().__init__()
-        self.folder = folder
-        self.monitor = monitor
-        self.best = score_row(find_best(log.rows, monitor) or {}, monitor)
-
-    def on_epoch_end(self, epoch, logs=None):
-        value = score_row(logs or {}, self.monitor)
-        if not value > self.best:
-            return
-        with warn_if_not_written(self.folder.path / "best.weights.npz"):
-            with averaged_weights(self.model):
-                if is_chief(self.model):
-                    with self.folder.writing("best.weights.npz") as path:
-                        write_weights(self.model, path)
-            # Inside, after the writing: weights that could not be written leave the former best to be beaten.
-            self.best = value
-
-
-class StopEarly(keras.callbacks.Callback):
-    """Ends the run after `patience` epochs without a new best one.
-
-    It counts in the rows of metrics.csv, which are written before the checkpoint of their step: a run that is killed
-    and resumed ends at the same epoch.
-
-    Args:
-        log: a `MetricsLog` that comes before this callback.
-        monitor: a metric; if its name ends in "loss", the least value is the best.
         patience: epochs; None for no end before the last step.
     """
 
-    def __init__(self, log, monitor, patience):
+    def __init__(self, folder, log, monitor, patience=None):
         super().__init__()
+        self.folder = folder
         self.log = log
         self.monitor = monitor
         self.patience = patience
+        self.best = score_row(find_best(log.rows, monitor) or {}, monitor)
 
     def is_over(self):
         """Whether `patience` epochs have passed since the best one."""
@@ -190,5 +159,17 @@ class StopEarly(keras.callbacks.Callback):
         return self.patience is not None and count_epochs_without_gain(rows, self.monitor) >= self.patience
 
     def on_epoch_end(self, epoch, logs=None):
+        value = score_row(logs or {}, self.monitor)
+        if value > self.best:
+            self.keep(value)
         if self.is_over():
             self.model.stop_training = True
+
+    def keep(self, value):
+        with warn_if_not_written(self.folder.path / "best.weights.npz"):
+            with averaged_weights(self.model):
+                if is_chief(self.model):
+                    with self.folder.writing("best.weights.npz") as path:
+                        write_weights(self.model, path)
+            # Inside, after the writing: weights that could not be written leave the former best to be beaten.
+            self.best = value

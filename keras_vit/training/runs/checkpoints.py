@@ -42,6 +42,7 @@ class Checkpoints:
     Args:
         folder: made when first written to.
         keep: how many of the newest complete ones stay.
+        run_folder: the folder above it, if there is an object of it already.
 
     >>> store = keras_vit.training.Checkpoints("runs/1/checkpoints")
     >>> store.save(120, {"kernel": np.zeros((4, 2))})
@@ -50,11 +51,11 @@ class Checkpoints:
     [120]
     """
 
-    def __init__(self, folder: str | os.PathLike, keep: int = 2):
+    def __init__(self, folder: str | os.PathLike, keep: int = 2, run_folder: RunFolder | None = None):
         require_local(folder)
         self.folder = Path(folder)
         self.keep = keep
-        self.run_folder = RunFolder(self.folder.parent, self.folder.name)
+        self.run_folder = run_folder or RunFolder(self.folder.parent, self.folder.name)
 
     def steps(self) -> list[int]:
         """Steps of the run's complete checkpoints, newest first."""

@@ -63,11 +63,7 @@ def warn_if_not_written(path):
 
 @contextlib.contextmanager
 def hold_folder(folder):
-    """Makes the folder and locks it against other processes; after an error inside, removes it if it is empty.
-
-    Raises:
-        RunError: when the folder cannot be made, or another process holds it.
-    """
+    """Makes the folder and locks it against other processes; after an error inside, removes it if it is empty."""
     busy = RunError(f"Another process is training in {folder}. Wait until it ends, or choose another folder.")
     with contextlib.ExitStack() as stack:
         try:
@@ -115,11 +111,7 @@ class RunFolder(OwnFolder):
         self.names = re.compile("|".join([*map(re.escape, FILES), steps]))
 
     def read(self):
-        """As of every `OwnFolder`.
-
-        Raises:
-            RunError: also when another run has begun since this one.
-        """
+        """As of every `OwnFolder`; refuses the record of another run that has begun since this one."""
         found = super().read()
         if found and self.facts and found["run"] != self.facts["run"]:
             raise RunError(f"Another run has begun in {self.path}. Choose another folder for this one.")
@@ -141,11 +133,7 @@ class RunFolder(OwnFolder):
         return {int(step): files[name] for name, step in steps.items() if step}
 
     def check(self, resume):
-        """Refuses a folder in which a run could not begin, or with `resume` continue, without harm to the user's files.
-
-        Raises:
-            RunError: when nothing can be written there, or the run would overwrite or remove a file it did not write.
-        """
+        """Refuses a folder in which a run could not begin, or with `resume` continue, without harm to others' files."""
         require_writable(self.path)
         found = self.read()
         if found and not resume and not self.facts:

@@ -22,9 +22,6 @@ class Segment(NamedTuple):
 def list_epoch_ends(total: int, length: int | Fraction) -> list[int]:
     """The steps at which epochs of `length` steps end, to the nearest step; the last is `total`, perhaps within one.
 
-    Raises:
-        ConfigError: when an epoch is less than one step.
-
     >>> list_epoch_ends(10, Fraction(9, 4))
     [2, 4, 7, 9, 10]
     """
@@ -57,11 +54,7 @@ def parse_number(text):
 
 
 def read_rows(path, last=math.inf):
-    """The rows of a metrics.csv up to the step `last`, dicts of numbers, in their order; none without a file.
-
-    Raises:
-        RunError: when it is damaged.
-    """
+    """The rows of a metrics.csv up to the step `last`, dicts of numbers, in their order; none without a file."""
     if last == 0 or not path.exists():
         return []
     try:

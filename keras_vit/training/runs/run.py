@@ -18,14 +18,7 @@ from keras_vit.distribution.replicas import build_for, is_chief
 from keras_vit.errors import COUNT, ConfigError, require_backend, require_within
 from keras_vit.files import require_local
 from keras_vit.training.errors import RunError
-from keras_vit.training.runs.callbacks import (
-    BeginRun,
-    BestWeights,
-    MetricsLog,
-    RestoreMetrics,
-    StepCounter,
-    StopEarly,
-)
+from keras_vit.training.runs.callbacks import BeginRun, BestEpoch, MetricsLog, RestoreMetrics, StepCounter
 from keras_vit.training.runs.checkpoints import Checkpoints
 from keras_vit.training.runs.folder import CHECKPOINTS, RunFolder, require_written
 from keras_vit.training.runs.history import list_epoch_ends, plan_segments
@@ -81,8 +74,7 @@ class Run:
         self.folder = self.files.path
         require_local(self.folder)
         self.every = every
-        self.store = Checkpoints(self.folder / CHECKPOINTS, keep)
-        self.store.run_folder = self.files
+        self.store = Checkpoints(self.folder / CHECKPOINTS, keep, self.files)
 
     def callbacks(
         self, step: int = 0, total: int | None = None, monitor: str = "val_accuracy", swap: bool = False
@@ -100,10 +92,10 @@ class Run:
         """
         return [BeginRun(self.files, resumed=step > 0), *self.make_callbacks(step, total, monitor, swap)]
 
-    def make_callbacks(self, step, total, monitor, swap):
+    def make_callbacks(self, step, total, monitor, swap, patience=None):
         counter = StepCounter(step)
         log = MetricsLog(self.files, counter, total)
-        best = BestWeights(self.files, log, monitor)
+        best = BestEpoch(self.files, log, monitor, patience)
         averaged = [keras.callbacks.SwapEMAWeights()] if swap else []
         return [counter, *averaged, log, best, Saver(self.store, counter, self.every, total)]
 
@@ -159,21 +151,20 @@ class Run:
             self.write_config(model, config, total_steps, steps_per_epoch or total_steps, monitor)
             optimizer = unwrap(model.optimizer)
             swap = optimizer.use_ema and validation is not None
-            *kept, log, best, saver = self.make_callbacks(start, total_steps, monitor, swap)
-            stop = StopEarly(log, monitor, patience)
+            *kept, log, best, saver = self.make_callbacks(start, total_steps, monitor, swap, patience)
             around.enter_context(saver.signals)
             in_epoch = start and start not in ends and start not in [row["step"] for row in log.rows]
             first = [RestoreMetrics(collect_state(model))] if in_epoch else []
             # No `fit` ends with the averaged weights: the next one trains the others.
             optimizer.unfinished = True
-            for segment in [] if stop.is_over() else plan_segments(start, ends):
+            for segment in [] if best.is_over() else plan_segments(start, ends):
                 model.fit(
                     train(segment.begin).take(segment.end - segment.begin),
                     initial_epoch=segment.epoch,
                     epochs=segment.epoch + segment.epochs,
                     steps_per_epoch=(segment.end - segment.begin) // segment.epochs,
                     validation_data=validation,
-                    callbacks=[*first, *kept, log, best, stop, *callbacks, saver],
+                    callbacks=[*first, *kept, log, best, *callbacks, saver],
                     verbose=verbose,
                     shuffle=False,
                 )

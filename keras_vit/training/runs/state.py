@@ -83,11 +83,7 @@ def check_array(key, variable, array):
 
 
 def restore_state(model, arrays):
-    """Puts the arrays of `collect_state` into the model, once all of them are known to fit.
-
-    Raises:
-        RunError: when they belong to another model, optimizer or metrics.
-    """
+    """Puts the arrays of `collect_state` into the model, once all of them are known to fit."""
     own = list_variables(model)
     if len(arrays) != len(own):
         raise RunError(
@@ -113,11 +109,7 @@ def used_later(model):
 
 
 def write_weights(model, path):
-    """Writes an .npz: a model of this package in its official layout, as `zoo.save` does, any other as {path: array}.
-
-    Raises:
-        OSError: when it cannot be written.
-    """
+    """Writes an .npz: a model of this package in its official layout, as `zoo.save` does; any other {path: array}."""
     model = used_later(model)
     if isinstance(model, Classifier):
         npz.write(model, path)
