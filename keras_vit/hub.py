@@ -53,7 +53,6 @@ def require_keras_hub(model, kind):
 
 
 def write_json(path, found):
-    path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(found, indent=2) + "\n", "utf-8")
 
 
@@ -80,19 +79,7 @@ def save_folder(
 ) -> dict[str, str | None]:
     """Writes the folder `path`, whole or not at all; files of an earlier call there are replaced.
 
-    Args:
-        model: a model of this package.
-        path: a new folder, an empty one, or one that this function wrote.
-        metadata: further facts for the card, such as {"name": ..., "licence": "apache-2.0", "source": ...,
-            "evaluated": {"dataset", "split", "images", "accuracy"}}.
-
-    Returns:
-        {loader: None, or a sentence on why it cannot hold the model}.
-
-    Raises:
-        CheckpointError: for a model whose weights have no names in timm or transformers.
-        PreprocessingError: if the model's preprocessing is unknown.
-        ExportError: if the folder cannot be written, or has files of yours.
+    Returns {loader: None, or a sentence on why it cannot hold the model}; the rest is as for `zoo.save`.
     """
     source = prepare(model, metadata={"name": Path(path).name, **(metadata or {})})
     kind, not_transformers = ask(find_kind, model.config)
@@ -100,7 +87,7 @@ def save_folder(
     _, not_js = ask(describe_layout, source)
     _, not_keras_hub = ask(require_keras_hub, model, kind)
     why = dict(zip(LINES, (not_transformers, not_timm, not_js, not_keras_hub, None), strict=True))
-    processor, _ = ask(make_preprocessor_config, model, getattr(model.config, "num_channels", 3))
+    processor, _ = ask(make_preprocessor_config, model, model.config.num_channels)
     with stage(path, HUB_FILES, is_folder=True) as folder:
         config = {}
         if not_js is None:

@@ -19,10 +19,8 @@ def tabulate_speeds(speeds):
     """A table of the best batch size of each model and image size, with its images per second."""
     table = make_table("At the best batch size", "model", "pixels", "images/s", "slowest", "fastest", "batch")
     for speed in evaluation.best_speeds(speeds):
-        figures = (speed.images_per_second, min(speed.rounds), max(speed.rounds))
-        table.add_row(
-            speed.model, str(speed.image_size), *(f"{figure:,.4g}" for figure in figures), f"{speed.batch_size:,}"
-        )
+        rates = (f"{rate:,.4g}" for rate in (speed.images_per_second, min(speed.rounds), max(speed.rounds)))
+        table.add_row(speed.model, str(speed.image_size), *rates, f"{speed.batch_size:,}")
     return table
 
 

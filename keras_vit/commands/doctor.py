@@ -30,7 +30,7 @@ def require_patient(name):
 
 
 def place_files(out, formats):
-    """{format: path of its file}; nothing may exist there. All paths are None if no file is wanted."""
+    """{format: path of its file}; nothing may exist there."""
     rows, out = [format_named(name) for name in formats], out and Path(os.path.expanduser(out))
     if out and out.suffix and not out.is_dir():
         if [row.suffix for row in rows] != [out.suffix]:

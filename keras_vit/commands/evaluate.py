@@ -28,7 +28,6 @@ from keras_vit.training.runs.folder import describe_weights
 
 MOST = 20  # classes to print; if there are more, half as many, the least recognized
 DRAWN = 12  # most confident mistakes
-NAMES = ("evaluation.json", "mistakes.png", "mistakes.csv", "masks.png")
 
 
 def sort_known(classes, score):
@@ -124,16 +123,16 @@ def write_evaluation(facts, found, predictions, names, examples, out):
     """Writes evaluation.json; for one class per image also mistakes.png and, for files, mistakes.csv; for masks
     `found`, a picture of the worst."""
     out.mkdir(parents=True, exist_ok=True)
-    with write_whole(out / NAMES[0]) as path:
+    with write_whole(out / "evaluation.json") as path:
         path.write_text(json.dumps(facts, indent=1) + "\n", "utf-8")
     if examples.masked:
-        with write_whole(out / NAMES[3]) as path:
+        with write_whole(out / "masks.png") as path:
             evaluation.draw_masks(found, path)
     if predictions is not None and predictions.labels is not None:
-        with write_whole(out / NAMES[1]) as path:
+        with write_whole(out / "mistakes.png") as path:
             evaluation.draw_mistakes(predictions, names, path)
         if (paths := examples.paths()) is not None:
-            with write_whole(out / NAMES[2]) as path:
+            with write_whole(out / "mistakes.csv") as path:
                 evaluation.write_mistakes(predictions, names, paths, path)
 
 

@@ -179,17 +179,11 @@ def export_to_bundle(
 
     if image_size is not None:
         metadata.pop("evaluated", None)  # it was measured at the run's own size
-    channels = loaded.config.num_channels
-    reports = export.bundle(
-        loaded,
-        out,
-        images=load_calibration(calibration, loaded),
-        metadata=metadata,
-        pictures=read_pictures(path, calibration, channels, tell) if options.get("web") else None,
-        references=find_references(loaded, examples) if options.get("web") else None,
-        progress=tell,
-        **options,
-    )
+    images, page = load_calibration(calibration, loaded), {}
+    if options.get("web"):
+        page["pictures"] = read_pictures(path, calibration, loaded.config.num_channels, tell)
+        page["references"] = find_references(loaded, examples)
+    reports = export.bundle(loaded, out, images=images, metadata=metadata, progress=tell, **page, **options)
     console.print(tabulate_reports(reports, "Exports, each compared with the model in its own runtime"))
     console.print(f"The bundle is in {out}; check it again anywhere with:", soft_wrap=True)
     console.print_command(shlex.join(["keras-vit", "verify", str(out)]))

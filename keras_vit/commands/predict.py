@@ -23,7 +23,7 @@ from keras_vit.commands.shared import (
     try_file,
     try_folder,
 )
-from keras_vit.console import Console
+from keras_vit.console import Console, say
 from keras_vit.errors import ConfigError, ImageError, describe_unknown, printable
 from keras_vit.export.formats import recognise
 from keras_vit.files import make_folder, name_address, write_whole
@@ -99,24 +99,20 @@ def choose_writer(out, as_json, as_csv):
     return WRITERS[out.suffix.lower()]
 
 
-def predict_images(
-    model: str, images: list[str], writer, out: Path | None, top: int, batch_size: int, like: str | None
-) -> int:
+def predict_images(model, paths, writer, out, top, batch_size):
     """Writes or prints the classes of every image; returns the number of those that could not be read."""
     from keras_vit import inference
-    from keras_vit.inference.listing import list_images
 
     skip, unreadable = skip_unreadable()
-    console, paths = Console(), list_images(images)
-    asked = inference.open_classifier(model, like)
-    if len(paths) == 1 and hasattr(asked, "run_eagerly"):
+    console = Console()
+    if len(paths) == 1 and hasattr(model, "run_eagerly"):
         import keras
 
         # Tracing a graph takes TensorFlow longer than computing one image without it.
-        asked.run_eagerly = keras.backend.backend() == "tensorflow"
+        model.run_eagerly = keras.backend.backend() == "tensorflow"
     nothing_printed = out is not None or not console.is_terminal
     with show_count("images", len(paths), nothing_printed) as tell:
-        predictions = tell_each(inference.predict_each(asked, paths, top, batch_size, skip), unreadable, tell)
+        predictions = tell_each(inference.predict_each(model, paths, top, batch_size, skip), unreadable, tell)
         if out is not None:
             with (
                 make_folder(out.absolute().parent),
@@ -130,26 +126,22 @@ def predict_images(
             print_classes(predictions, console)
     if out is not None:
         missing = f" {len(unreadable):,} could not be read." if unreadable else ""
-        console.print(f"{out}: {len(paths) - len(unreadable):,} of {len(paths):,} images.{missing}", soft_wrap=True)
+        say(f"{out}: {len(paths) - len(unreadable):,} of {len(paths):,} images.{missing}")
     return len(unreadable)
 
 
-def write_masks(model: str, images: list[str], folder: Path, like: str | None) -> int:
-    """Writes the class of every pixel of every image; returns the number of those that could not be read."""
+def write_masks(model, names, folder):
+    """Writes the class of every pixel of every image of `name_masks`; returns how many could not be read."""
     from keras_vit import inference
-    from keras_vit.inference.listing import list_images
 
     skip, unreadable = skip_unreadable()
-    console, paths = Console(), list_images(images)
-    names = name_masks(paths)
-    asked = inference.open_classifier(model, like)
-    found = inference.segment_each(asked, paths, skip=skip)
-    with make_folder(folder / "masks"), make_folder(folder / "painted"), show_count("images", len(paths)) as tell:
+    found = inference.segment_each(model, names, skip=skip)
+    with make_folder(folder / "masks"), make_folder(folder / "painted"), show_count("images", len(names)) as tell:
         for number, (path, pixels, mask) in enumerate(found, 1):
-            write_mask(folder, f"{names[path]}.png", pixels / 255, mask, asked.config.num_classes)
+            write_mask(folder, f"{names[path]}.png", pixels / 255, mask, model.config.num_classes)
             tell(number + len(unreadable))
-    console.print(f"{folder}: {len(paths) - len(unreadable):,} of {len(paths):,} images.", soft_wrap=True)
-    console.print("masks/ has class numbers, 255 outside the model's crop; painted/ has their colours.")
+    say(f"{folder}: {len(names) - len(unreadable):,} of {len(names):,} images.")
+    say("masks/ has class numbers, 255 outside the model's crop; painted/ has their colours.", one_line=False)
     return len(unreadable)
 
 
@@ -246,8 +238,14 @@ def predict(
     require_model(model)
     require_new(masks, writer)
     import_keras()
-    if masks is None:
-        failed = predict_images(model, images, writer, out, top, batch_size, like)
+    from keras_vit.inference import open_classifier
+    from keras_vit.inference.listing import list_images
+
+    paths = list_images(images)
+    names = name_masks(paths) if masks else {}
+    opened = open_classifier(model, like)
+    if masks:
+        failed = write_masks(opened, names, masks)
     else:
-        failed = write_masks(model, images, masks, like)
+        failed = predict_images(opened, paths, writer, out, top, batch_size)
     raise typer.Exit(1 if failed else 0)

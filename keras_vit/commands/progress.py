@@ -36,9 +36,6 @@ class FitProgress(keras.callbacks.Callback):
         start: steps done before.
         rows: rows of earlier epochs (`runs.history`), to find the best so far.
         monitor: the metric that chooses the best epoch.
-
-    >>> FitProgress(60, epochs=3, batch_size=8).describe({"accuracy": 0.5, "loss": 1.25})
-    'accuracy 0.500  loss 1.250'
     """
 
     def __init__(
@@ -86,9 +83,8 @@ class FitProgress(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         self.step += 1
         self.timed_from = self.timed_from or time.monotonic()
-        loss = {name: value for name, value in (logs or {}).items() if name == "loss"}
-        rate, left = self.describe_rate(), self.describe_left()
-        said = (self.describe(loss), rate and f"{rate} images/s", left and f"{left} left")
+        loss, rate, left = (logs or {}).get("loss"), self.describe_rate(), self.describe_left()
+        said = (loss is not None and f"loss {loss:.3f}", rate and f"{rate} images/s", left and f"{left} left")
         self.bar.update(
             self.task,
             completed=self.step,
@@ -133,10 +129,6 @@ class FitProgress(keras.callbacks.Callback):
             return ""
         mark = "*" if best is self.rows[-1] else f"@{best['epoch']}"
         return f"{best[self.monitor]:.3f} {mark}"
-
-    def describe(self, logs):
-        """The metrics on one line."""
-        return "  ".join(f"{name} {value:.3f}" for name, value in (logs or {}).items() if name not in HIDDEN)
 
     @property
     def steps_per_second(self):

@@ -55,11 +55,8 @@ def tabulate_recipes(rows: list[Recipe]) -> Table:
     for heading in ("name", "optim", "rate", "batch", "length", "px", "augmented"):
         grid.add_column(heading, no_wrap=True)
     for row in rows:
-        length = describe_length(row)
-        size = str(row.image_size or "")
-        grid.add_row(
-            row.name, row.optimizer, f"{row.learning_rate:.2g}", f"{row.batch_size:,}", length, size, row.augmentation
-        )
+        sizes = f"{row.learning_rate:.2g}", f"{row.batch_size:,}", describe_length(row), str(row.image_size or "")
+        grid.add_row(row.name, row.optimizer, *sizes, row.augmentation)
     return grid
 
 

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from keras_vit.console import Console
+from keras_vit.console import say
 from keras_vit.errors import ExportError
 from keras_vit.export.web import FOLDER as PAGE
 
@@ -101,11 +101,8 @@ def serve_page(
     Example: keras-vit serve dist --port 8000
     """
     with open_server(folder, port) as server:
-        console = Console()
-        console.print(
-            f"Open http://{LOOPBACK}:{server.server_address[1]}/ in a browser. Ctrl-C ends it.", soft_wrap=True
-        )
+        say(f"Open http://{LOOPBACK}:{server.server_address[1]}/ in a browser. Ctrl-C ends it.")
         try:
             server.serve_forever()
         except KeyboardInterrupt:
-            console.print("The page is no longer served.")
+            say("The page is no longer served.")

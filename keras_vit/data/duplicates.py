@@ -24,23 +24,15 @@ ADVICE = "`keras-vit deduplicate` writes one, duplicates.json."
 
 @dataclass(frozen=True)
 class Pair:
-    """A training example and a test example that looks like it.
+    """A training example and a test example that looks like it."""
 
-    Args:
-        number, name: number and name of the training example in its split.
-        against: the split that has the test example.
-        other, other_name: number and name of the test example.
-        bits: number of bits, of 256, by which their hashes differ.
-        mirrored: whether one is like the other's mirror image.
-    """
-
-    number: int
+    number: int  # of the training example in its split
     name: str
-    against: str
-    other: int
+    against: str  # the split that has the test example
+    other: int  # the number of the test example
     other_name: str
-    bits: int
-    mirrored: bool
+    bits: int  # of 256, by which their hashes differ
+    mirrored: bool  # whether one is like the other's mirror image
 
 
 @dataclass(frozen=True)

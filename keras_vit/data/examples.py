@@ -3,6 +3,7 @@
 import functools
 import os
 import statistics
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -148,10 +149,8 @@ class Examples:
         """
         shapes = []
         for stored in next(iter(self.source.training_chunks(order.share_of(None, 32), 0, 1, order.run_key(0))))["data"]:
-            try:
+            with suppress(tf.errors.OpError, ImageError):  # training skips it too, with a warning
                 shapes.append(tuple(self.source.read_part(stored, whole_image, 3).shape[:2]))
-            except (tf.errors.OpError, ImageError):
-                pass  # training skips it too, with a warning
         if not shapes:
             return None
         height, width = (int(statistics.median(sides)) for sides in zip(*shapes, strict=True))

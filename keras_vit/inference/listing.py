@@ -37,13 +37,7 @@ def list_images(places: Iterable[str]) -> list[str]:
     """The paths of image files: given files, those in given folders and their subfolders, and those of patterns.
 
     Any other place, such as an address or a missing file, is kept: reading it raises the error. In folders, hidden
-    files and folders (.thumbnails, __MACOSX) are left out.
-
-    Args:
-        places: such as "cat.jpg", "photos", "photos/*.png" or "photos/**/*.jpg".
-
-    Raises:
-        ImageError: for a folder or a pattern without images.
+    files and folders (.thumbnails, __MACOSX) are left out. A folder or a pattern without images is refused.
 
     >>> list_images(["cat.jpg", "https://example.com/dog.jpg"])
     ['cat.jpg', 'https://example.com/dog.jpg']

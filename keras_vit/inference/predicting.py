@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import numpy as np
@@ -161,22 +162,18 @@ def ask(model, run, images, batch_size, skip, with_pixels=False):
 
     `with_pixels`: whether to yield pairs (image, its pixels) in place of images.
     """
-    batch = []
-    for image, model_input in prepare_ahead(model, images, 2 * batch_size, with_pixels):
+    readable = keep_readable(prepare_ahead(model, images, 2 * batch_size, with_pixels), skip or raise_error)
+    while batch := list(islice(readable, batch_size)):
+        asked, inputs = zip(*batch, strict=True)
+        yield asked, run(np.stack(inputs))
+
+
+def keep_readable(prepared, skip):
+    for image, model_input in prepared:
         if isinstance(model_input, ImageError):
-            (skip or raise_error)(image, model_input)
-            continue
-        batch.append((image, model_input))
-        if len(batch) == batch_size:
-            yield run_batch(run, batch)
-            batch = []
-    if batch:
-        yield run_batch(run, batch)
-
-
-def run_batch(run, batch):
-    images, inputs = zip(*batch, strict=True)
-    return images, run(np.stack(inputs))
+            skip(image, model_input)
+        else:
+            yield image, model_input
 
 
 def prepare_ahead(model, images, count, with_pixels):

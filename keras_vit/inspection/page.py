@@ -13,12 +13,11 @@ from keras_vit.inspection import plots
 from keras_vit.inspection.attention import attention_distance, attention_weights, rollout
 from keras_vit.inspection.learned import class_activation, feature_colours, features, filters, position_similarity
 from keras_vit.models.preprocessing import to_pixels, to_probabilities
-from keras_vit.pages import draw_thumbnail, embed_image, fill_page, lay_out_cards, list_answers
+from keras_vit.pages import WIDTH, draw_thumbnail, embed_image, fill_page, lay_out_cards, list_answers
 
 SHOWN = 12  # images that are drawn; attention distance is averaged over all
 BATCH = 8  # images whose attention weights are in memory at a time
 TOP = 3  # most probable classes listed for an image
-PIXELS = 192  # least height and width of a map drawn over an image
 
 
 def draw_figure(figure, heading):
@@ -36,7 +35,7 @@ def draw_card(image, name):
 
 def enlarge_pixels(image):
     """Repeats each pixel of an image, so that a map over it looks smoother than the pixels."""
-    times = max(1, PIXELS // max(image.shape[:2]))
+    times = max(1, WIDTH // max(image.shape[:2]))
     return image.repeat(times, axis=0).repeat(times, axis=1)
 
 

@@ -62,6 +62,6 @@ def test_narrow_lines_leave_out_what_they_have_no_room_for(watched):
 @pytest.mark.parametrize("width", [80, 60])
 def test_a_terminal_sees_the_lines_and_a_bar(watched, width):
     said = watched(width, True)
-    assert "compiling" in said and "validation" in said and "epoch 2/4" in said
+    assert "compiling" in said and "validation" in said and "epoch 2/4" in said and "loss 1.000" in said
     for epoch in range(1, 5):
         assert f"    {epoch}/4" in said

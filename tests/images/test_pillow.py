@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from keras_vit import data, inference
+from keras_vit import data
 from keras_vit.commands import predict
 from keras_vit.data.datasets import folder
 from keras_vit.data.reading import batches, sources
@@ -155,10 +155,9 @@ def test_a_bad_image_does_not_stop_a_prediction(tmp_path, monkeypatch, capsys):
         labels=None,
         predict_on_batch=lambda images: np.zeros((len(images), 2)),
     )
-    monkeypatch.setattr(inference, "open_classifier", lambda name, like: model)
     monkeypatch.setattr(predicting, "open_classifier", lambda model: model)
     paths = [str(tmp_path / name) for name in ("eps.jpg", "flat.png", "ok.png")]
-    assert predict.predict_images("any", paths, predict.write_lines, None, 1, 8, None) == 2
+    assert predict.predict_images(model, paths, predict.write_lines, None, 1, 8) == 2
     output = capsys.readouterr()
     assert len(output.out.splitlines()) == 1 and "ok.png" in output.out
     assert [line.split(" cannot be read")[0] for line in output.err.splitlines()] == [

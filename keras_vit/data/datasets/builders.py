@@ -36,46 +36,22 @@ def find_interval(value, lower):
     return tf.reduce_sum(tf.cast(value > tf.constant(lower, value.dtype), tf.int32)) - 1
 
 
-def clevr_count_all(example):
-    """3 to 10 objects, as classes 0 to 7."""
-    return tf.size(example["objects"]["size"]) - 3
-
-
-def clevr_closest_object_distance(example):
-    return find_interval(tf.reduce_min(example["objects"]["pixel_coords"][:, 2]), CLEVR_DISTANCES)
-
-
-def kitti_closest_vehicle_distance(example):
+def find_vehicle(example):
     """The distance of the nearest car, van or truck (types 0 to 2); class 3 if there is none."""
     objects = example["objects"]
     away = tf.where(objects["type"] < 3, objects["location"][:, 2], NO_VEHICLE)
     return find_interval(tf.reduce_min(tf.concat([away, [NO_VEHICLE]], 0)), KITTI_DISTANCES)
 
 
-def dsprites_x_position(example):
-    """32 places in 16 classes."""
-    return example["label_x_position"] // 2
-
-
-def dsprites_orientation(example):
-    """40 angles in 16 classes, of 2.5 angles each."""
-    return example["label_orientation"] * 2 // 5
-
-
-def imagenet2012_real(example):
-    return tf.minimum(tf.reduce_sum(tf.one_hot(example["real_label"], 1000), 0), 1.0)
-
-
 LABELS = {
-    function.__name__: function
-    for function in (
-        clevr_count_all,
-        clevr_closest_object_distance,
-        kitti_closest_vehicle_distance,
-        dsprites_x_position,
-        dsprites_orientation,
-        imagenet2012_real,
-    )
+    "clevr_count_all": lambda example: tf.size(example["objects"]["size"]) - 3,  # 3 to 10 objects
+    "clevr_closest_object_distance": lambda example: find_interval(
+        tf.reduce_min(example["objects"]["pixel_coords"][:, 2]), CLEVR_DISTANCES
+    ),
+    "kitti_closest_vehicle_distance": find_vehicle,
+    "dsprites_x_position": lambda example: example["label_x_position"] // 2,  # 32 places in 16 classes
+    "dsprites_orientation": lambda example: example["label_orientation"] * 2 // 5,  # 40 angles, 2.5 of them in a class
+    "imagenet2012_real": lambda example: tf.minimum(tf.reduce_sum(tf.one_hot(example["real_label"], 1000), 0), 1.0),
 }
 
 
@@ -155,6 +131,16 @@ def row_of_builder(builder):
     )
 
 
+def count_examples(builder, instruction):
+    """The number of examples of a split, or of another instruction for TFDS."""
+    try:
+        return builder.info.splits[instruction].num_examples
+    except (KeyError, ValueError) as error:
+        raise DataError(
+            f"{builder.name} has the splits {', '.join(builder.info.splits)}, but not {instruction!r}."
+        ) from error
+
+
 def join_parts(builder, row, names):
     """The instruction for TFDS, in whole examples, such as "train[0:49000]"; `names` are splits of the row."""
     wanted = []
@@ -162,9 +148,7 @@ def join_parts(builder, row, names):
         part = row.parts[name]
         if part is None:
             raise DataError(f"{builder.name} has no examples for {name!r}.")
-        if part.name not in builder.info.splits:
-            raise DataError(f"{builder.name} has the splits {', '.join(builder.info.splits)}, but not {part.name!r}.")
-        first, end = part.bounds(builder.info.splits[part.name].num_examples)
+        first, end = part.bounds(count_examples(builder, part.name))
         wanted.append(f"{part.name}[{first}:{end}]")
     return "+".join(wanted)
 
@@ -178,9 +162,8 @@ def read_class_names(builder, row):
 
 def stored_bytes(builder, instruction):
     """About how many bytes the records of a split have: those of the largest split's examples, times their number."""
-    splits = builder.info.splits
-    bytes_each = max(split.num_bytes / max(split.num_examples, 1) for split in splits.values())
-    return splits[instruction].num_examples * bytes_each
+    splits = builder.info.splits.values()
+    return count_examples(builder, instruction) * max(split.num_bytes / max(split.num_examples, 1) for split in splits)
 
 
 def read_into_memory(builder, instruction, image, select, row, num_classes):
@@ -241,13 +224,7 @@ def open_catalogued(name, split, *, data_dir=None, download=True):
 def open_builder(name, split, *, data_dir=None, download=True):
     """(source, class names) of a split of any TFDS builder, as `schemes` asks: one of ours, or any that TFDS reads."""
     builder = prepare(name, data_dir, download)
-    row, names = row_of_builder(builder), list(dict.fromkeys(split.split("+")))
-    if set(names) <= set(SPLITS):
-        return open_instruction(builder, row, join_parts(builder, row, names))
-    try:
-        builder.info.splits[split]
-    except (KeyError, ValueError) as error:
-        raise DataError(
-            f"{builder.name} has the splits {', '.join(builder.info.splits)}, but not {split!r}."
-        ) from error
+    row = row_of_builder(builder)
+    if set(split.split("+")) <= set(SPLITS):
+        split = join_parts(builder, row, parse_splits(split, name))
     return open_instruction(builder, row, split)

@@ -29,27 +29,17 @@ class Part:
 
 @dataclass(frozen=True)
 class DatasetRow:
-    """A dataset by name.
+    """A dataset by name; a split is None if the dataset has no such examples."""
 
-    Args:
-        builder: TFDS's name, with its configuration.
-        train, validation, test: a `Part` each; None if the dataset has no such examples.
-        label: name of a function in `builders.LABELS`, or of the feature that holds the class.
-        classes: number of classes, where `label` is a function.
-        gain: factor of the stored pixels.
-        augmentation: name of the training augmentation that suits it.
-        source: where its splits and labels are from.
-    """
-
-    builder: str
+    builder: str  # TFDS's name, with its configuration
     train: Part | None
     validation: Part | None
     test: Part | None
-    label: str = "label"
-    classes: int | None = None
-    gain: int = 1
+    label: str = "label"  # name of a function in `builders.LABELS`, or of the feature that holds the class
+    classes: int | None = None  # their number, where `label` is a function
+    gain: int = 1  # factor of the stored pixels
     augmentation: str = "inception"
-    source: str = "arXiv 2010.11929, Appendix B.1.1"
+    source: str = "arXiv 2010.11929, Appendix B.1.1"  # of its splits and labels
 
     @property
     def parts(self) -> dict[str, Part | None]:

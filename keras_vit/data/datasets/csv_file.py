@@ -78,9 +78,8 @@ def read_columns(where, cells):
 def name_image(file, path):
     name = os.path.normpath(path)
     outside = os.path.isabs(name) or name.startswith(os.pardir)
-    return (
-        os.path.relpath(file.parent / path, file.parent) if outside else name
-    )  # relpath alone takes ten times as long
+    # relpath alone takes ten times as long
+    return os.path.relpath(file.parent / path, file.parent) if outside else name
 
 
 def make_row(file, line, cells):

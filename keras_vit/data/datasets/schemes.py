@@ -25,29 +25,23 @@ TFDS_OPTIONS = ("data_dir", "download")
 class Scheme:
     """A kind of datasets named "name:argument", or the dataset named "name".
 
-    Args:
-        name: the word before the colon.
-        argument: the word that help writes after the colon, such as "PATH"; None if nothing follows it.
-        holds: a description of such a dataset.
-        opens: "module:function". The function takes the text after the colon (or the name), the split and the
-            `options`, and returns (source of the examples, class names); `reading.sources` says what a source has.
-        options: the keywords of `data.load` that the function takes.
-        augmentation: name of the training augmentation that suits the images.
-        evaluation_crop: the share of an image's middle to evaluate on, its aspect ratio kept, whatever the model's own
-            preprocessing; None for that.
-        splits: "module:function". The function takes the text after the colon, returns the splits that it states, and
-            raises DataError if none can be opened; it imports no TensorFlow, lists no images. None if all are stated.
-        would_read: "module:function". The function takes the text after the colon and a path, and returns whether files
-            that are put there become examples. None if they never do: a run may then be written anywhere.
+    `opens`, `splits` and `would_read` are "module:function". The functions take the text after the colon, or the name.
+
+    - `opens` also takes the split and the `options`, keywords of `data.load`. It returns (source of the examples, class
+      names); `reading.sources` says what a source has.
+    - `splits` returns the splits that the dataset states, and raises DataError if none can be opened. It imports no
+      TensorFlow and lists no images. None if all are stated.
+    - `would_read` also takes a path, and returns whether files that are put there become examples. None if they never
+      do: a run may then be written anywhere.
     """
 
     name: str
-    argument: str | None
-    holds: str
+    argument: str | None  # the word that help writes after the colon, such as "PATH"; None if nothing follows it
+    holds: str  # a description of such a dataset
     opens: str
     options: tuple[str, ...] = ()
     augmentation: str = "inception"
-    evaluation_crop: float | None = None
+    evaluation_crop: float | None = None  # as in `Examples`
     would_read: str | None = None
     splits: str | None = None
 

@@ -8,6 +8,7 @@ part, int32 (4,). It is called in the graph, once the size is known.
 """
 
 import os
+from contextlib import suppress
 from functools import partial
 
 import numpy as np
@@ -66,14 +67,12 @@ def choose_decoder(data, channels):
     data = as_bytes(data)
     if pillow.is_plain_png(data, channels):
         return np.int32(1)
-    if not data.startswith(pillow.SOI):
-        return np.int32(2)
-    try:
-        with pillow.open_image(data) as image:
-            is_upright = image.mode in ("RGB", "L") and pillow.read_orientation(image) == 1
-            return np.int32(0 if is_upright else 2)
-    except ImageError:  # Pillow raises it again when it decodes, and there it is reported.
-        return np.int32(2)
+    if data.startswith(pillow.SOI):
+        # Pillow raises the error again when it decodes, and there it is reported.
+        with suppress(ImageError), pillow.open_image(data) as image:
+            if image.mode in ("RGB", "L") and pillow.read_orientation(image) == 1:
+                return np.int32(0)
+    return np.int32(2)
 
 
 def read_photo(data, box, channels):
@@ -114,18 +113,13 @@ class Source:
     """Examples with numbers, stored as encoded images; subclasses define the datasets of chunks.
 
     `training_chunks` and `evaluation_chunks` are datasets of chunks of examples, dicts of "data" (the input of
-    `read_part`), "label", "epoch", "index" and "weight", each (chunk, ...).
-
-    Attributes:
-        gain: factor of the pixels.
-        labels: those of all examples, int32 (n,) or float32 (n, classes); None if each is read with its image.
-        paths: the files of all examples, strings (n,); None for images that are not files of their own.
-        multi_label: whether an example may have several classes or none, and all count; labels are float (classes,).
-        masked: whether an example has a class per pixel; `read_label` then reads the same part of its mask.
+    `read_part`), "label", "epoch", "index" and "weight", each (chunk, ...). `gain` is the factor of the pixels.
     """
 
-    labels = paths = None
-    multi_label = masked = False
+    labels = None  # those of all examples, int32 (n,) or float32 (n, classes); None if each is read with its image
+    paths = None  # the files of all examples, strings (n,); None for images that are not files of their own
+    multi_label = False  # whether an example may have several classes or none, and all count: labels float (classes,)
+    masked = False  # whether an example has a class per pixel; `read_label` then reads the same part of its mask
 
     def read_part(self, data, box, channels):
         """The part of one stored image that `box` chooses: uint8 (h, w, channels)."""
