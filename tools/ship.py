@@ -242,7 +242,7 @@ def add_row(registry, tag, row):
     """The registry with the row, in place of the one that has its name or after its variant's others."""
     order = list(VARIANTS)
     named = {(each["variant"], each["tag"]): each for each in [*registry["checkpoints"], row]}
-    return {
+    return registry | {
         "collections": registry["collections"] | {tag: describe_collection(tag)},
         "defaults": registry["defaults"] | {row["variant"]: registry["defaults"].get(row["variant"], tag)},
         "checkpoints": sorted(named.values(), key=lambda each: order.index(each["variant"])),
