@@ -19,27 +19,33 @@ OPSET = 18  # the newest that tf2onnx writes
 
 
 # Operations of TensorFlow that tf2onnx copies unchanged, so that files do not load. Exact GELU has Erfc, CELU Expm1.
-# {operation of x: an operator and its inputs, x or 1, then another of these and of the result y}
-MISSING = {
-    "Erfc": ("Erf", "x", "Sub", "1y"),
-    "Expm1": ("Exp", "x", "Sub", "y1"),
-    "Log1p": ("Add", "x1", "Log", "y"),
-}
+# Each function returns the last operator and its inputs; `one` is a constant.
+def erfc(ctx, x, one):
+    return "Sub", [one, ctx.make_node("Erf", [x]).output[0]]
 
 
-def handler(first, its_inputs, second, inputs):
-    """Makes a class for tf2onnx that replaces a node by the operators of a row."""
+def expm1(ctx, x, one):
+    return "Sub", [ctx.make_node("Exp", [x]).output[0], one]
+
+
+def log1p(ctx, x, one):
+    return "Log", [ctx.make_node("Add", [x, one]).output[0]]
+
+
+MISSING = {"Erfc": erfc, "Expm1": expm1, "Log1p": log1p}
+
+
+def handler(rewrite):
+    """Makes a class for tf2onnx that replaces a node by the operator of `rewrite`."""
 
     class Handler:
         @classmethod
         def version_9(cls, ctx, node, **kwargs):
             kind, shape = ctx.get_dtype(node.output[0]), ctx.get_shape(node.output[0])
-            one = ctx.make_const(f"{node.name}_one", np.array(1, "float32"))
-            tensors = {"x": node.input[0], "1": one.output[0]}
-            tensors["y"] = ctx.make_node(first, [tensors[key] for key in its_inputs]).output[0]
+            one = ctx.make_const(f"{node.name}_one", np.array(1, "float32")).output[0]
+            op, inputs = rewrite(ctx, node.input[0], one)
             ctx.remove_node(node.name)
-            operands = [tensors[key] for key in inputs]
-            ctx.make_node(second, operands, name=node.name, outputs=node.output, dtypes=[kind], shapes=[shape])
+            ctx.make_node(op, inputs, name=node.name, outputs=node.output, dtypes=[kind], shapes=[shape])
 
     return Handler
 
@@ -65,8 +71,8 @@ def main():
     import tf2onnx
     from tf2onnx.handler import tf_op
 
-    for name, row in MISSING.items():
-        tf_op(name)(handler(*row))
+    for name, rewrite in MISSING.items():
+        tf_op(name)(handler(rewrite))
     with literal(job["saved_model"]) as folder:
         loaded = tf.saved_model.load(folder)
     signature = [tf.TensorSpec(shape, dtype, name=name) for name, shape, dtype in job["inputs"]]
