@@ -93,6 +93,12 @@ def test_a_column_says_the_split(folder):
     }
 
 
+def test_a_second_column_of_a_splits_name_is_a_class(folder):
+    rows = [f"{name},train,{i % 2},{int(i > 5)}" for i, name in enumerate(NAMES)]
+    examples = data.load(write(folder, lines(*rows, header="image,set,split,cat")), "train+validation")
+    assert examples.class_names == ("cat", "split") and examples.class_counts().tolist() == [34, 20]
+
+
 SEVERAL = [[n for n, step in (("red", 2), ("round", 3), ("big", 5)) if i % step == 0] for i in range(40)]
 
 

@@ -87,7 +87,7 @@ def make_row(file, line, cells):
     path, where = cells.pop(column).replace("\\", "/"), f"{file}, line {line},"
     if not path:
         raise DataError(f"{where} has no path.")
-    split = next((cells.pop(name) for name in SPLIT if name in cells), None)
+    split = next((cells.pop(name) for name in [*cells] if name in SPLIT), None)  # the first, as in `class_columns`
     if split is not None:
         split = next((name for name, words in SPLITS.items() if split.casefold() in words), split)
         if split not in SPLITS:
