@@ -14,7 +14,7 @@ from keras_vit import data
 from keras_vit.models import Preprocessing
 
 PHOTOS = 256
-STEPS = 12  # batches that are timed
+STEPS = 36  # batches that are timed
 # Batches before and after them, more than are read at once: as many are underway when the clock starts and stops.
 AHEAD = 2 + (os.cpu_count() or 1)
 
@@ -51,6 +51,7 @@ def read_png_shape(content):
 
 # {last word of a kind: (ending of files, what reads a shape, what decodes a box)}
 FILES = {"JPEG": ("jpg", tf.io.extract_jpeg_shape, decode_jpeg), "PNG": ("png", read_png_shape, decode_png)}
+WHOLE = "bare, whole image"  # what an augmentation needs that decodes all of it
 # What a training asks for; the kinds that begin with "augmented" compare AUGMENTED.
 PLAIN = {
     "train, float32": {},
@@ -62,8 +63,11 @@ AUGMENTED = {
 }
 
 
-def make_bare_pipeline(paths, read_shape, decode, batch, size, steps):
-    """The least that training has to do: read, draw a random box, decode and crop, resize, batch."""
+def make_bare_pipeline(paths, read_shape, decode, batch, size, steps, least_area=0.05):
+    """The least that training has to do: read, draw a random box, decode and crop, resize, batch.
+
+    With a `least_area` of 1, the box is the whole image.
+    """
 
     def read(i, path):
         content = tf.io.read_file(path)
@@ -73,7 +77,7 @@ def make_bare_pipeline(paths, read_shape, decode, batch, size, steps):
             tf.stack([i, i]),
             min_object_covered=0.0,
             aspect_ratio_range=(0.75, 1.33),
-            area_range=(0.05, 1.0),
+            area_range=(least_area, 1.0),
             use_image_if_no_bounding_boxes=True,
         )
         return tf.image.resize(decode(content, tf.concat([begin[:2], length[:2]], 0)), (size, size))
@@ -100,15 +104,15 @@ def enter_pipelines(case: Case, settings: Settings):
     folder = write_photos(settings.files / f"photos-{ending}", ending)
     examples = data.load(f"folder:{folder}", "train+validation")
     preprocessing = Preprocessing((case.image_size, case.image_size))
-    pipelines = {
-        "bare": partial(make_bare_pipeline, examples.source.paths, read_shape, decode, case.batch, case.image_size)
-    }
+    bare = partial(make_bare_pipeline, examples.source.paths, read_shape, decode, case.batch, case.image_size)
+    pipelines = {"bare": bare} | ({WHOLE: partial(bare, least_area=1.0)} if augmented else {})
+    rivals = {}
     for name, given in (AUGMENTED if augmented else PLAIN).items():
         pipelines[name] = partial(examples.train, case.batch, preprocessing, **given)
+        crop = data.AUGMENTATIONS[given["augmentation"]].crop if augmented else "inception"
+        rivals[name] = ("bare" if crop == "inception" else WHOLE,)
 
     def enter(name):
-        return Contestant(
-            partial(time_batches, pipelines[name]), STEPS * case.batch, () if name == "bare" else ("bare",)
-        )
+        return Contestant(partial(time_batches, pipelines[name]), STEPS * case.batch, rivals.get(name, ()))
 
     return {name: partial(enter, name) for name in pipelines}

@@ -228,8 +228,8 @@ class Examples:
             return image, label
 
         def mix(step, batch):
-            images, labels = mixing.mix(*batch, augmentation, num_classes=self.num_classes, key=key, step=step)
-            return normalize_or_round(images, preprocessing, dtype), labels
+            finish = functools.partial(normalize_or_round, preprocessing=preprocessing, dtype=dtype)
+            return mixing.mix(*batch, augmentation, self.num_classes, key, step, finish)
 
         chunks = self.source.training_chunks(share, first, steps, key)
         batches = self.read_batches(chunks, share, read, channels, redraw=True)

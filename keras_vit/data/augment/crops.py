@@ -44,19 +44,31 @@ def size_before_random_crop(image, augmentation, size):
     return tf.maximum(tf.cast(tf.round(tf.cast(shape, scale.dtype) * scale), tf.int32), side), True
 
 
+def crop_padded(image, size, seed):
+    """A random part of `size` of an image (*size, c) padded by its reflection, 1/8 of the size on every side.
+
+    Only what the part needs is padded: half of the time of `tf.image.stateless_random_crop`, whose draws these are.
+    """
+    size, margin = np.array(size), np.array(size) // 8
+    draw = tf.random.stateless_uniform((3,), seed, maxval=tf.int32.max, dtype=tf.int32)
+    offset = draw[:2] % (2 * margin + 1) - margin  # of the part from the image
+    begin, end = tf.maximum(offset, 0), tf.minimum(offset + size, size)
+    inner = image[begin[0] : end[0], begin[1] : end[1]]
+    margins = tf.stack([begin - offset, offset + size - end], 1)
+    return tf.ensure_shape(tf.pad(inner, tf.concat([margins, [[0, 0]]], 0), "REFLECT"), image.shape)
+
+
 def resize_for_training(image, augmentation, size, seed, method="bilinear"):
     """Resizes the part that was read, uint8 (h, w, c), to (*size, c) in [0, 255], and mirrors it at random: float32, or
     uint8 by the method "nearest". The pixels of an image and its mask stay aligned."""
-    if augmentation.crop in ("inception", "resize"):
+    seed_of_offset = add_salt(seed, ExampleSalt.CROP_OFFSET)
+    if augmentation.crop in ("inception", "resize", "pad_crop"):
         image = tf.image.resize(image, size, method)
-    else:
         if augmentation.crop == "pad_crop":
-            margins = [[size[0] // 8] * 2, [size[1] // 8] * 2, [0, 0]]
-            image = tf.pad(tf.image.resize(image, size, method), margins, "REFLECT")
-        else:
-            larger, antialias = size_before_random_crop(image, augmentation, size)
-            image = tf.image.resize(image, larger, method, antialias=antialias and method != "nearest")
-        seed_of_offset = add_salt(seed, ExampleSalt.CROP_OFFSET)
+            image = crop_padded(image, size, seed_of_offset)
+    else:
+        larger, antialias = size_before_random_crop(image, augmentation, size)
+        image = tf.image.resize(image, larger, method, antialias=antialias and method != "nearest")
         image = tf.image.stateless_random_crop(image, (*size, image.shape[-1]), seed_of_offset)
     image = tf.ensure_shape(image, (*size, None))
     if not augmentation.flip:
