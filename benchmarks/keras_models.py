@@ -18,8 +18,8 @@ def configure(case: Case) -> ViTConfig | ResNetConfig:
     return dataclasses.replace(variant(case.model).config, image_size=(case.image_size, case.image_size))
 
 
-def compile_call(call: Callable[..., Any], given: Sequence[Any]) -> Callable[[], object]:
-    """`call(*given)` as a compiled function of no argument that waits for its result."""
+def compile_call(call: Callable[..., Any], given: Sequence[Any], by_xla: bool = False) -> Callable[[], object]:
+    """`call(*given)` as a compiled function of no argument that waits for its result; on JAX always by XLA."""
     if keras.backend.backend() == "jax":
         import jax
 
@@ -27,16 +27,16 @@ def compile_call(call: Callable[..., Any], given: Sequence[Any]) -> Callable[[],
         return lambda: jax.block_until_ready(compiled(*given))
     import tensorflow as tf
 
-    compiled = tf.function(call, autograph=False)
+    compiled = tf.function(call, autograph=False, jit_compile=by_xla)
     return lambda: compiled(*given).numpy()
 
 
-def infer(model: keras.Model, images: np.ndarray) -> Callable[[], object]:
+def infer(model: keras.Model, images: np.ndarray, by_xla: bool = False) -> Callable[[], object]:
     """Inference of a batch; our models are folded, as they are where a name is opened for predictions."""
     model = fold_in_place(model, restore=lambda: model)
     images = keras.ops.convert_to_tensor(images)
     if keras.backend.backend() != "jax":
-        return compile_call(lambda x: model(x, training=False), [images])
+        return compile_call(lambda x: model(x, training=False), [images], by_xla)
     state = [[v.value for v in model.trainable_variables], [v.value for v in model.non_trainable_variables]]
 
     def call(trainable, rest, x):

@@ -9,6 +9,7 @@ from functools import partial
 
 import numpy as np
 from keras import ops
+from keras.backend import backend
 
 from benchmarks import keras_models, torch_models
 from benchmarks.subjects import CEILINGS, Case, Contestant, Settings
@@ -63,13 +64,14 @@ def random_data(batch, config):
     return images, rng.integers(0, max(config.num_classes, 1), batch)
 
 
-def enter_models(case: Case, settings: Settings, keras_call, torch_call, passes, inputs):
+def enter_models(case: Case, settings: Settings, keras_call, torch_call, passes, inputs, others=()):
     """The makers of a model's contestants: ours, the peers that have it, the ceilings.
 
     Args:
         keras_call, torch_call: from a model, the data and more to a function of no argument.
         passes: of the network that a call makes.
         inputs: how many of images and labels the calls take.
+        others: {what is said of it: another `keras_call` of our model}.
     """
     config = keras_models.configure(case)
     work = passes * count_flops(config) * case.batch
@@ -83,7 +85,10 @@ def enter_models(case: Case, settings: Settings, keras_call, torch_call, passes,
 
     ours = "keras_vit" + ", remat" * settings.remat
     rivals = (*torch_models.TORCH_PEERS, *keras_models.KERAS_PEERS, *CEILINGS)
-    makers = {ours: enter_keras(partial(keras_models.build_keras_vit, remat=settings.remat), rivals)}
+    build = partial(keras_models.build_keras_vit, remat=settings.remat)
+    makers = {ours: enter_keras(build, rivals)}
+    for name, call in dict(others).items():
+        makers[f"{ours}, {name}"] = enter(lambda call=call: call(build(config), *data), torch_models.TORCH_PEERS)
     device = "gpu" if name_accelerator() else "cpu"
     place = torch_models.Place("cuda" if device == "gpu" else "cpu", case.precision, checkpointing=settings.remat)
     for name, compiled in torch_models.TORCH_PEERS.items():
@@ -98,9 +103,10 @@ def enter_models(case: Case, settings: Settings, keras_call, torch_call, passes,
 
 
 def enter_inference(case: Case, settings: Settings):
-    """A batch of images to logits."""
+    """A batch of images to logits. By XLA, as a folded model's `predict` after `jit_compile = True`."""
     settings = dataclasses.replace(settings, remat=False)
-    return enter_models(case, settings, keras_models.infer, torch_models.infer, 1, 1)
+    others = {"XLA": partial(keras_models.infer, by_xla=True)} if backend() == "tensorflow" else {}
+    return enter_models(case, settings, keras_models.infer, torch_models.infer, 1, 1, others)
 
 
 def enter_training(case: Case, settings: Settings):
