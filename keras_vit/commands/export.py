@@ -146,52 +146,6 @@ def tabulate_reports(reports: "list[export.Report]", title: str) -> Group:
     return Group(Text(printable(title), style="italic"), grid)
 
 
-def export_to_bundle(
-    name,
-    out,
-    console,
-    *,
-    title=None,
-    weights=None,
-    calibration=None,
-    image_size=None,
-    licence=None,
-    class_vectors=None,
-    examples=None,
-    dense=False,
-    **options,
-):
-    """Exports a model given by name, checkpoint or folder of a run; `options` are those of `export.bundle`."""
-    path = model_of(name, weights)
-    if of_run := describe_weights(path):
-        console.print(of_run, soft_wrap=True)
-    loaded = zoo.load(path, image_size=image_size, **(DENSE if dense else {}))
-    if class_vectors is not None:
-        loaded = zoo.zero_shot(loaded, **open_class_vectors(class_vectors))
-    if examples is not None and not options.get("web"):
-        raise ConfigError("--examples is for the page of a model of vectors. Add --web.")
-    metadata = describe_provenance(name, path, loaded.config, licence)
-    if title is not None:
-        metadata["name"] = title
-
-    def tell(line):
-        console.print(line, soft_wrap=True)
-
-    if image_size is not None:
-        metadata.pop("evaluated", None)  # it was measured at the run's own size
-    images, page = load_calibration(calibration, loaded), {}
-    if options.get("web"):
-        page["pictures"] = read_pictures(path, calibration, loaded.config.num_channels, tell)
-        page["references"] = find_references(loaded, examples)
-    reports = export.bundle(loaded, out, images=images, metadata=metadata, progress=tell, **page, **options)
-    console.print(tabulate_reports(reports, "Exports, each compared with the model in its own runtime"))
-    console.print(f"The bundle is in {out}; check it again anywhere with:", soft_wrap=True)
-    console.print_command(shlex.join(["keras-vit", "verify", str(out)]))
-    if options.get("web"):
-        console.print(f"The page is in {out / PAGE}; open it with:", soft_wrap=True)
-        console.print_command(shlex.join(["keras-vit", "serve", str(out)]))
-
-
 def export_model(
     model: Model,
     out: Annotated[Path, typer.Option(callback=try_folder, help="The folder of the bundle.")],
@@ -285,27 +239,51 @@ def export_model(
     require_model(model, weights and str(weights))
     if calibration is not None:
         require_dataset(calibration)
+    if examples is not None and not web:
+        raise ConfigError("--examples is for the page of a model of vectors. Add --web.")
     import_keras()
-    export_to_bundle(
-        model,
+    console = Console()
+
+    def tell(line):
+        console.print(line, soft_wrap=True)
+
+    path = model_of(model, weights and str(weights))
+    if of_run := describe_weights(path):
+        tell(of_run)
+    loaded = zoo.load(path, image_size=image_size, **(DENSE if dense else {}))
+    if class_vectors is not None:
+        loaded = zoo.zero_shot(loaded, **open_class_vectors(class_vectors))
+    metadata = describe_provenance(model, path, loaded.config, licence)
+    if title is not None:
+        metadata["name"] = title
+    if image_size is not None:
+        metadata.pop("evaluated", None)  # it was measured at the run's own size
+    images = load_calibration(calibration, loaded)
+    page = {}
+    if web:
+        page["pictures"] = read_pictures(path, calibration, loaded.config.num_channels, tell)
+        page["references"] = find_references(loaded, examples)
+    reports = export.bundle(
+        loaded,
         out,
-        Console(),
-        weights=weights and str(weights),
-        formats=[str(name) for name in to or USUAL],
-        quantize=quantize and str(quantize),
-        calibration=calibration,
+        [str(name) for name in to or USUAL],
+        quantize and str(quantize),
         endpoints=[str(name) for name in endpoints or ()],
-        image_size=image_size,
-        licence=licence,
-        latency=latency,
-        examples=examples,
-        dense=dense,
-        class_vectors=class_vectors,
-        web_layout=web_layout and str(web_layout),
         web=web,
         vendor=vendor,
-        title=title,
+        web_layout=web_layout and str(web_layout),
+        images=images,
+        metadata=metadata,
+        latency=latency,
+        progress=tell,
+        **page,
     )
+    console.print(tabulate_reports(reports, "Exports, each compared with the model in its own runtime"))
+    tell(f"The bundle is in {out}; check it again anywhere with:")
+    console.print_command(shlex.join(["keras-vit", "verify", str(out)]))
+    if web:
+        tell(f"The page is in {out / PAGE}; open it with:")
+        console.print_command(shlex.join(["keras-vit", "serve", str(out)]))
 
 
 def verify_bundle(folder: Annotated[Path, typer.Argument(help="A folder that `keras-vit export` wrote.")]) -> None:

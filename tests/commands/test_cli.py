@@ -351,7 +351,12 @@ def test_an_export_prints_its_own_lines_alone(model, tmp_path):
 
 def test_options_with_several_values(monkeypatch):
     told = {}
-    monkeypatch.setattr(export, "export_to_bundle", lambda *_, **options: told.update(options))
+
+    def bundle(model, out, formats, quantize, **options):
+        told.update(options, formats=formats, quantize=quantize)
+        return []
+
+    monkeypatch.setattr(export.export, "bundle", bundle)
     typed = "export R20x0.5:emoji --to onnx tflite --quantize int8 --endpoints features attention --out onnx"
     parsed = "export R20x0.5:emoji --to onnx --to tflite --quantize int8 --endpoints features --endpoints attention"
     parsed += " --out onnx"

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from keras_vit import export, zoo
-from keras_vit.commands.export import export_to_bundle
-from keras_vit.console import Console
+from keras_vit.commands.export import export_model
 from keras_vit.errors import ConfigError, DownloadError, ExportError, ParityError
 from keras_vit.export import web
 from keras_vit.export.web import page
@@ -235,9 +234,9 @@ def test_class_vectors_make_a_classifier_with_a_page(tmp_path):
     zoo.save(towers, tmp_path / "towers.keras")
     pets = {"class_vectors": np.random.default_rng(0).normal(size=(2, 64)), "labels": ["cat", "dog"], "scale": 10.0}
     np.savez(tmp_path / "pets.npz", **pets)
-    asked = {"formats": ["onnx"], "web": True}
+    asked = {"to": ["onnx"], "web": True}
     out = tmp_path / "dist"
-    export_to_bundle(tmp_path / "towers.keras", out, Console(), class_vectors=tmp_path / "pets.npz", **asked)
+    export_model(str(tmp_path / "towers.keras"), out, class_vectors=tmp_path / "pets.npz", **asked)
     about = json.loads((out / "web/model.json").read_text("utf-8"))
     classifier = zoo.zero_shot(towers, **pets)
     x = np.fromfile(out / "web/examples/0.f32", "<f4").reshape(1, 32, 32, 3)
@@ -246,10 +245,10 @@ def test_class_vectors_make_a_classifier_with_a_page(tmp_path):
     for options, sentence in (
         (asked, "give it --examples"),
         ({**asked, "examples": tmp_path / "none.npz"}, "has no class vectors. Make a file"),
-        ({"formats": ["onnx"], "examples": tmp_path}, "Add --web"),
+        ({"to": ["onnx"], "examples": tmp_path}, "Add --web"),
     ):
         with pytest.raises(ConfigError, match=sentence):
-            export_to_bundle(tmp_path / "towers.keras", tmp_path / "other", Console(), **options)
+            export_model(str(tmp_path / "towers.keras"), tmp_path / "other", **options)
     with pytest.raises(ExportError, match="2 names and vectors of the shape"):
         export.bundle(towers, tmp_path / "other", ["onnx"], web=True, references=(["cat", "dog"], np.ones((2, 9))))
     assert not (tmp_path / "other").exists()

@@ -15,9 +15,8 @@ from PIL import Image
 from web_runtime import fill_cache
 
 from keras_vit import export, inspection, zoo
-from keras_vit.commands.export import export_to_bundle
+from keras_vit.commands.export import export_model
 from keras_vit.commands.serve import open_server
-from keras_vit.console import Console
 from keras_vit.export import predict_script
 from keras_vit.export.description import describe_preprocessing
 from keras_vit.images.pillow import ORIENTATION, read_image
@@ -170,8 +169,8 @@ def test_a_model_of_vectors_shows_the_nearest(browser, tmp_path, pictures, monke
             (tmp_path / "texts.npz", dict(zip(texts["labels"], texts["class_vectors"], strict=True))),
         ):
             out = tmp_path / f"dist of {examples.stem}"
-            asked = {"formats": ["onnx"], "web": True, "vendor": True, "examples": examples}
-            export_to_bundle("hf://owner/repo", out, Console(), **asked)
+            asked = {"to": ["onnx"], "web": True, "vendor": True, "examples": examples}
+            export_model("hf://owner/repo", out, **asked)
             with opened(browser, out):
                 for picture in pictures[:2]:
                     run_one(browser, lambda picture=picture: browser.choose(picture))
@@ -493,8 +492,8 @@ def prove(browser, page):
 def test_patches_have_the_colours_of_their_principal_components(browser, tmp_path, name):
     """They have the variance of numpy's singular value decomposition of what onnxruntime finds for the page's file."""
     fill_cache(tmp_path)
-    asked = {"formats": ["onnx"], "web": True, "vendor": True, "dense": True}
-    export_to_bundle(name, tmp_path / "dist", Console(), **asked)
+    asked = {"to": ["onnx"], "web": True, "vendor": True, "dense": True}
+    export_model(name, tmp_path / "dist", **asked)
     page = tmp_path / "dist/web"
     session = onnxruntime.InferenceSession(page / "model.onnx")
     about = json.loads((page / "model.json").read_text())
