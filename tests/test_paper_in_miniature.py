@@ -671,14 +671,14 @@ STATEMENTS = (
         lambda: most_like_a_neighbour(configurations.SHIPPED) == (92, 92) and most_like_a_neighbour("rate") == (57, 82),
     ),
     (
-        "all their heads are within 1.7 pixels of uniform attention",
+        "all their heads are within 2.0 pixels of uniform attention",
         lambda: (
             max(
                 np.abs(np.array(heads) - 14.44).max()
                 for model in ("ViT", "hybrid")
                 for heads in attention_distances(model)
             )
-            < 1.7
+            < 2.0
         ),
     ),
     (
@@ -714,18 +714,18 @@ STATEMENTS = (
     ),
     (
         "No difference of depth, width or MLP from the base shows, except that a width of 24 loses 1.9 points.",
-        lambda: shapes_that_differ() == {"width 24 (1.8 M)": -1.9, "patch 14 (0.5 M)": 2.9},
+        lambda: shapes_that_differ() == {"width 24 (1.8 M)": -1.9, "patch 14 (0.5 M)": 2.5},
     ),
     (
-        "The largest patches are the best: 2.9 points ahead of the base, at a tenth of its compute.",
+        "The largest patches are the best: 2.5 points ahead of the base, at a tenth of its compute.",
         lambda: (
-            max(shapes_that_differ().values()) == 2.9
+            max(shapes_that_differ().values()) == 2.5
             and round(1 / compute_beside("shape", "patch 14 (0.5 M)", "base (4.5 M)")) == 10
         ),
     ),
     (
-        "new ones are 10.7 points behind after 200 updates, and 5.7 after 1,000",
-        lambda: [gain("resolution", f"{NEW}{after}", f"{RESIZED}{after}") for after in LENGTHS] == [-10.7, -5.7],
+        "new ones are 11.5 points behind after 200 updates, and 5.4 after 1,000",
+        lambda: [gain("resolution", f"{NEW}{after}", f"{RESIZED}{after}") for after in LENGTHS] == [-11.5, -5.4],
     ),
     (
         "it loses 2.1 points after 200 updates, and after 1,000 no difference shows",
@@ -744,8 +744,8 @@ STATEMENTS = (
         ),
     ),
     (
-        "Axial-ViT is 5.3 points better than the ViT.",
-        lambda: gain("axial", "Axial-ViT (7.0 M)", "ViT (4.3 M)") == 5.3,
+        "Axial-ViT is 5.6 points better than the ViT.",
+        lambda: gain("axial", "Axial-ViT (7.0 M)", "ViT (4.3 M)") == 5.6,
     ),
     (
         "a ViT of as many blocks costs more, and no gain shows.",
@@ -755,9 +755,9 @@ STATEMENTS = (
         ),
     ),
     (
-        "AxialResNet is 2.3 points worse than the ResNet at 5 % more compute.",
+        "AxialResNet is 3.1 points worse than the ResNet at 5 % more compute.",
         lambda: (
-            gain("axial", "ResNet (5.4 M)", "AxialResNet (5.7 M)") == 2.3
+            gain("axial", "ResNet (5.4 M)", "AxialResNet (5.7 M)") == 3.1
             and round(compute_beside("axial", "AxialResNet (5.7 M)", "ResNet (5.4 M)"), 2) == 1.05
         ),
     ),
