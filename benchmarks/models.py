@@ -85,10 +85,10 @@ def enter_models(case: Case, settings: Settings, keras_call, torch_call, passes,
 
     ours = "keras_vit" + ", remat" * settings.remat
     rivals = (*torch_models.TORCH_PEERS, *keras_models.KERAS_PEERS, *CEILINGS)
-    build = partial(keras_models.build_keras_vit, remat=settings.remat)
-    makers = {ours: enter_keras(build, rivals)}
+    build_ours = partial(keras_models.build_keras_vit, remat=settings.remat)
+    makers = {ours: enter_keras(build_ours, rivals)}
     for name, call in dict(others).items():
-        makers[f"{ours}, {name}"] = enter(lambda call=call: call(build(config), *data), torch_models.TORCH_PEERS)
+        makers[f"{ours}, {name}"] = enter(lambda call=call: call(build_ours(config), *data), torch_models.TORCH_PEERS)
     device = "gpu" if name_accelerator() else "cpu"
     place = torch_models.Place("cuda" if device == "gpu" else "cpu", case.precision, checkpointing=settings.remat)
     for name, compiled in torch_models.TORCH_PEERS.items():

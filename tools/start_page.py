@@ -74,7 +74,7 @@ def write_row(name, record):
         else PASSES * counted.flops * images / record["training", "ViT-S/16", "8", "keras_vit"][1]
     )
     forward = images / 32 * record["inference", name, "32", "keras_vit"][0]
-    decoding = images / 64 * record["pipeline", "JPEG", "64", "train, float32"][0]
+    decoding = images / record["pipeline", "JPEG", "64", "train, float32"][1]
     computed = {device: PASSES * counted.flops * images / (SHARE * peak) for device, peak in PEAKS.items()}
     cells = (
         f"`{name}`",

@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("name", choices=["plan", "plot", *EXPERIMENTS], metavar="NAME", help=", ".join(EXPERIMENTS))
-    parser.add_argument("--seeds", type=int, default=3, help="how many: 0, 1, ... (default: 3)")
+    parser.add_argument("--seeds", type=int, default=5, help="how many: 0, 1, ... (default: 5)")
     parser.add_argument("--rows", type=int, help="only so many of the experiment's settings, the first (default: all)")
     parser.add_argument("--data", default="fashion_mnist:/usr/share/datasets/fashion-mnist", help="to train on")
     parser.add_argument("--transfer", default="digits", help="to transfer to")
