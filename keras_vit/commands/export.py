@@ -146,6 +146,17 @@ def tabulate_reports(reports: "list[export.Report]", title: str) -> Group:
     return Group(Text(printable(title), style="italic"), grid)
 
 
+def value_of(choice):
+    """What the library takes in place of an option's choice; None for none."""
+    return choice and str(choice)
+
+
+def load_asked(path, image_size, dense, class_vectors):
+    """The model of a file, as the options ask for it."""
+    model = zoo.load(path, image_size=image_size, **(DENSE if dense else {}))
+    return model if class_vectors is None else zoo.zero_shot(model, **open_class_vectors(class_vectors))
+
+
 def export_model(
     model: Model,
     out: Annotated[Path, typer.Option(callback=try_folder, help="The folder of the bundle.")],
@@ -236,7 +247,7 @@ def export_model(
 
     Example: keras-vit export runs/1 --to onnx tflite saved_model --quantize int8 --calibration folder:photos --out dist
     """
-    require_model(model, weights and str(weights))
+    require_model(model, value_of(weights))
     if calibration is not None:
         require_dataset(calibration)
     if examples is not None and not web:
@@ -247,12 +258,10 @@ def export_model(
     def tell(line):
         console.print(line, soft_wrap=True)
 
-    path = model_of(model, weights and str(weights))
+    path = model_of(model, value_of(weights))
     if of_run := describe_weights(path):
         tell(of_run)
-    loaded = zoo.load(path, image_size=image_size, **(DENSE if dense else {}))
-    if class_vectors is not None:
-        loaded = zoo.zero_shot(loaded, **open_class_vectors(class_vectors))
+    loaded = load_asked(path, image_size, dense, class_vectors)
     metadata = describe_provenance(model, path, loaded.config, licence)
     if title is not None:
         metadata["name"] = title
@@ -267,11 +276,11 @@ def export_model(
         loaded,
         out,
         [str(name) for name in to or USUAL],
-        quantize and str(quantize),
+        value_of(quantize),
         endpoints=[str(name) for name in endpoints or ()],
         web=web,
         vendor=vendor,
-        web_layout=web_layout and str(web_layout),
+        web_layout=value_of(web_layout),
         images=images,
         metadata=metadata,
         latency=latency,
