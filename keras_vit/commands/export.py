@@ -24,7 +24,7 @@ from keras_vit.export.web import WEB_LAYOUTS
 from keras_vit.images.pixels import read_any_image
 from keras_vit.inference.listing import list_images
 from keras_vit.trainers.provenance import describe_provenance, read_dataset
-from keras_vit.training.runs.folder import WEIGHTS, describe_weights, model_of
+from keras_vit.training.runs.folder import WEIGHTS, describe_weights
 
 Format = StrEnum("Format", NAMES)
 Quantize = StrEnum("Quantize", QUANTIZE)
@@ -247,7 +247,7 @@ def export_model(
 
     Example: keras-vit export runs/1 --to onnx tflite saved_model --quantize int8 --calibration folder:photos --out dist
     """
-    require_model(model, value_of(weights))
+    path = require_model(model, value_of(weights))
     if calibration is not None:
         require_dataset(calibration)
     if examples is not None and not web:
@@ -258,7 +258,6 @@ def export_model(
     def tell(line):
         console.print(line, soft_wrap=True)
 
-    path = model_of(model, value_of(weights))
     if of_run := describe_weights(path):
         tell(of_run)
     loaded = load_asked(path, image_size, dense, class_vectors)

@@ -59,6 +59,15 @@ def test_every_kind_gives_the_same_in_fewer_operations():
         assert all(map(np.array_equal, model.get_weights(), before)), name
 
 
+@pytest.mark.slow
+def test_predict_by_xla_gives_the_same():
+    model = randomize(models.VisionTransformer(**VIT, num_classes=3))
+    folded, images = models.fold(model), images_for(model)
+    folded.jit_compile = True
+    assert folded.jit_compile  # Keras takes it back from a model with a layer that XLA cannot compile
+    np.testing.assert_allclose(folded.predict(images, verbose=0), model(images), rtol=1e-5, atol=1e-5)
+
+
 def test_what_it_was_made_from_is_saved_exported_and_trained(tmp_path):
     model = randomize(models.VisionTransformer(**VIT, num_classes=3))
     folded, images = models.fold(model), images_for(model)
