@@ -386,12 +386,14 @@ def test_digits_are_split_by_class():
     _, images_held_out, _, labels_held_out = train_test_split(
         pixels, digits.target, test_size=0.2, random_state=0, stratify=digits.target
     )
-    parts = {split: data.load("digits", split) for split in ("train", "validation", "train+validation", "test")}
+    splits = ("train", "validation", "train+validation", "test", "train+validation+test")
+    parts = {split: data.load("digits", split) for split in splits}
     assert {split: part.num_examples for split, part in parts.items()} == {
         "train": 1293,
         "validation": 144,
         "train+validation": 1437,
         "test": 360,
+        "train+validation+test": 1797,
     }
     images, labels, _ = next(iter(parts["test"].evaluation(360, Preprocessing((8, 8)), dtype="uint8")))
     np.testing.assert_array_equal(images, images_held_out)
@@ -415,6 +417,9 @@ def fashion(tmp_path):
 def test_fashion_mnist(fashion):
     counts = [data.load(f"fashion_mnist:{fashion}", split).num_examples for split in ("train", "validation", "test")]
     assert counts == [45, 5, 20]
+    joined = data.load(f"fashion_mnist:{fashion}", "test+train")
+    ((_, labels, _),) = joined.evaluation(65, Preprocessing((28, 28)))
+    np.testing.assert_array_equal(labels, [*np.arange(20) % 10, *np.arange(45) % 10])
     images, labels, _ = next(
         iter(data.load(f"fashion_mnist:{fashion}", "test").evaluation(20, Preprocessing((28, 28))))
     )

@@ -5,24 +5,23 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_vit.data.errors import DataError
+from keras_vit.data.errors import DataError, parse_splits
 
-SPLITS = ("train", "validation", "train+validation", "test")
 DIGITS = tuple("0123456789")
 FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
 IMAGES, LABELS = 0x803, 0x801  # magic numbers of idx files: uint8, 3 and 1 dimensions
 
 
-def require_split(name, split):
-    if split not in SPLITS:
-        raise DataError(f"{name} has the splits {', '.join(SPLITS)}. Received: {split!r}.")
-
-
-def select_split(split, images, labels):
-    """(images, labels) of "train", "validation" (the last tenth) or both, of the examples to train on."""
+def cut_train(images, labels):
+    """{"train": (images, labels), "validation": the last tenth} of the examples to train on."""
     cut = len(labels) * 9 // 10
-    wanted = {"train": slice(cut), "validation": slice(cut, None), "train+validation": slice(None)}[split]
-    return images[wanted], labels[wanted]
+    return {"train": (images[:cut], labels[:cut]), "validation": (images[cut:], labels[cut:])}
+
+
+def join(parts, splits):
+    """(images, labels) of several splits, one after the other."""
+    images, labels = zip(*(parts[name] for name in splits), strict=True)
+    return np.concatenate(images), np.concatenate(labels)
 
 
 def require_classes(labels, num_classes, where):
@@ -44,14 +43,14 @@ def read_digits(split: str) -> tuple[np.ndarray, np.ndarray]:
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
-    require_split("digits", split)
+    splits = parse_splits(split, "digits")
     stored = load_digits()
     images = (stored.images[..., None] * (255 / 16)).astype("uint8")  # of 17 levels
     labels = stored.target.astype("int32")
     train, test, train_labels, test_labels = train_test_split(
         images, labels, test_size=0.2, random_state=0, stratify=labels
     )
-    return (test, test_labels) if split == "test" else select_split(split, train, train_labels)
+    return join({**cut_train(train, train_labels), "test": (test, test_labels)}, splits)
 
 
 def open_digits(name, split):
@@ -92,7 +91,8 @@ def open_fashion_mnist(folder, split):
     """(source, class names) of a split of the four files that Zalando publishes, as `schemes` asks."""
     from keras_vit.data.reading.sources import Pixels
 
-    require_split("fashion_mnist", split)
-    if split == "test":
-        return Pixels(*read_pair(folder, "t10k")), FASHION
-    return Pixels(*select_split(split, *read_pair(folder, "train"))), FASHION
+    splits = parse_splits(split, "fashion_mnist")
+    parts = {} if splits == ["test"] else cut_train(*read_pair(folder, "train"))
+    if "test" in splits:
+        parts["test"] = read_pair(folder, "t10k")
+    return Pixels(*join(parts, splits)), FASHION
