@@ -8,8 +8,7 @@ from keras_vit.errors import KerasVitError, without_secrets
 from keras_vit.evaluation.paper import name_variant
 from keras_vit.models.config import ResNetConfig, ViTConfig
 from keras_vit.trainers.choices import choose_checkpoint
-from keras_vit.training.runs.folder import FILES, read_config
-from keras_vit.training.runs.history import find_best, read_rows
+from keras_vit.training.runs.folder import FILES, find_row, read_config
 from keras_vit.zoo.names.registry import resolve
 from keras_vit.zoo.names.rows import PublicCheckpoint
 
@@ -62,20 +61,10 @@ def describe_beginning(settings):
     return f"the run {path.parent.name}" if path.name in FILES else describe_source(choose_checkpoint(str(path)))
 
 
-def find_row(path, rows, monitor):
-    """The row of metrics.csv for the weights in a file, or None. A run that averages its weights validates the
-    averaged ones.
-    """
-    if path.name == "best.weights.npz":
-        return find_best(rows, monitor)
-    averages = path.with_name("averaged.weights.npz").is_file()
-    return None if not rows or (path.name == "last.weights.npz" and averages) else rows[-1]
-
-
 def describe_accuracy(path, config, dataset):
     """The accuracy of the weights in a run's file on held-out images, for `write_card`; None if unknown."""
     monitor = config["monitor"]
-    row = find_row(path, read_rows(path.with_name("metrics.csv")), monitor)
+    row = find_row(path)
     if row is None or monitor == "val_loss" or not config.get("held_out"):
         return None
     measured = {monitor.removeprefix("val_"): float(row[monitor]), "images": config["held_out"]}

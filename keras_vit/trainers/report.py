@@ -12,8 +12,8 @@ from keras_vit import evaluation, training
 from keras_vit.errors import quote_some, without_secrets
 from keras_vit.trainers.choices import choose_checkpoint
 from keras_vit.trainers.plan import recipe_for
-from keras_vit.training.runs.folder import CHECKPOINTS, EVENTS, FILES, read_monitor
-from keras_vit.training.runs.history import find_best, read_rows
+from keras_vit.training.runs.folder import CHECKPOINTS, EVENTS, FILES, find_row
+from keras_vit.training.runs.history import read_rows
 
 UNEQUAL = 10  # times as many images in one class as in another
 DRAWN = 8  # images in masked_patches.png and masks.png
@@ -162,11 +162,12 @@ class TrainingResult:
 
 def load_best(model, folder):
     """Loads a run's best weights into the model, if there are any, and returns their epoch."""
-    best = find_best(read_rows(folder / "metrics.csv"), read_monitor(folder))
-    if best is None or not (folder / "best.weights.npz").is_file():
+    path = folder / "best.weights.npz"
+    row = find_row(path)
+    if row is None or not path.is_file():
         return None
-    training.load_weights(model, folder / "best.weights.npz")
-    return best["epoch"]
+    training.load_weights(model, path)
+    return row["epoch"]
 
 
 def judge_classes(run, model, examples, batch_size):

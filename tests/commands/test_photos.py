@@ -16,7 +16,8 @@ from keras_vit.errors import ConfigError
 from keras_vit.trainers import provenance
 from keras_vit.trainers.settings import Settings
 from keras_vit.training.errors import Interrupted, Preempted
-from keras_vit.training.runs.folder import RunFolder
+from keras_vit.training.runs.folder import RunFolder, find_row
+from keras_vit.training.runs.history import write_rows
 from tests.commands.test_names import test_the_shell_completes as require_completion
 
 SMALL = "--model ViT-Test/4 --image-size 16 --learning-rate 0.002 --batch-size 8 --epochs 1 --augmentation none"
@@ -88,10 +89,11 @@ def test_what_was_not_measured_is_not_stated(tmp_path):
     """Metrics of a run that averages are those of the averaged weights."""
     rows = [{"epoch": 1, "step": 3, "val_accuracy": 0.5}, {"epoch": 2, "step": 6, "val_accuracy": 0.25}]
     last, best = tmp_path / "last.weights.npz", tmp_path / "best.weights.npz"
-    assert provenance.find_row(best, rows, "val_accuracy") is rows[0]
-    assert provenance.find_row(last, rows, "val_accuracy") is rows[1]
+    write_rows(rows, tmp_path / "metrics.csv")
+    assert find_row(best) == rows[0]
+    assert find_row(last) == rows[1]
     (tmp_path / "averaged.weights.npz").touch()
-    assert provenance.find_row(last, rows, "val_accuracy") is None
+    assert find_row(last) is None
     assert provenance.describe_run(tmp_path / "mine.npz") == provenance.describe_run(best) == {}
 
 

@@ -219,6 +219,17 @@ def read_monitor(folder):
     return read_config(folder).get("monitor", "val_accuracy")
 
 
+def find_row(path):
+    """The row of metrics.csv for the weights in a run's file, or None. A run that averages its weights validates the
+    averaged ones.
+    """
+    rows = read_rows(path.with_name("metrics.csv"))
+    if path.name == "best.weights.npz":
+        return find_best(rows, read_monitor(path.parent))
+    averages = path.with_name("averaged.weights.npz").is_file()
+    return None if not rows or (path.name == "last.weights.npz" and averages) else rows[-1]
+
+
 def is_checkpoint(path):
     """Whether `zoo.load` takes a file of weights: those of models of other packages are {path: array}."""
     try:
@@ -282,11 +293,12 @@ def describe_weights(path: str | os.PathLike) -> str | None:
     >>> describe_weights("runs/1/best.weights.npz")  # doctest: +SKIP
     'From the run in runs/1: the weights of the best epoch, 12 of 20: val_accuracy 0.694.'
     """
-    folder, name = Path(path).parent, Path(path).name
+    path = Path(path)
+    folder, name = path.parent, path.name
     if name not in FILES or not (folder / "config.json").is_file():
         return None
-    rows, metric = read_rows(folder / "metrics.csv"), read_monitor(folder)
-    best = find_best(rows, metric)
-    if name != "best.weights.npz" or best is None:
+    best = find_row(path) if name == "best.weights.npz" else None
+    if best is None:
         return f"From the run in {folder}: {FILES[name]}."
-    return f"From the run in {folder}: {FILES[name]}, {best['epoch']} of {len(rows)}: {metric} {best[metric]:.3f}."
+    count, metric = len(read_rows(folder / "metrics.csv")), read_monitor(folder)
+    return f"From the run in {folder}: {FILES[name]}, {best['epoch']} of {count}: {metric} {best[metric]:.3f}."
