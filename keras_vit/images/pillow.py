@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 
 import numpy as np
 
-from keras_vit.errors import ConfigError, ImageError
+from keras_vit.errors import ConfigError, ImageError, describe_install
 from keras_vit.files import name_address, open_regular
 
 # Limits on images for every reader; `export.card` also writes them into predict.py of a bundle.
@@ -25,6 +25,7 @@ ORIENTATION = 0x0112  # EXIF 2.3, section 4.6.4
 
 # A marker of ITU-T T.81, table B.1, that ends coded data and has a length: neither a stuffed zero nor a restart.
 MARKER = re.compile(rb"\xff[\x02-\xcf\xd9-\xfe]")
+HEIC = re.compile(rb".{4}ftyp(hei[cmsx]|hev[cmsx]|mif1|msf1)", re.DOTALL)  # ISO/IEC 23008-12, clause 10
 SOI, SOS, EOI = b"\xff\xd8", b"\xff\xda", b"\xff\xd9"
 # The first bytes of a PNG (ISO/IEC 15948, clauses 5 and 11.2.2) with sides under 8192, of grey or RGB in 8 bits.
 PNG = re.compile(rb"\x89PNG\r\n\x1a\n\0\0\0\rIHDR(\0\0[\0-\x1f].){2}\x08(?P<colour>[\0\x02])\0\0[\0\x01]", re.DOTALL)
@@ -126,7 +127,8 @@ def blame_image():
     except Image.DecompressionBombError as error:
         raise ImageError(f"it has more than the {MOST_PIXELS:,} pixels that are read.") from error
     except UnidentifiedImageError as error:
-        raise ImageError("it has none of the formats that are read, or its beginning is damaged.") from error
+        known = ", ".join(installed_formats())
+        raise ImageError(f"it has none of the formats that are read ({known}), or its beginning is damaged.") from error
     except Exception as error:  # damaged files make Pillow raise nearly all that Python has
         raise ImageError(describe_error(error)) from error
 
@@ -136,6 +138,8 @@ def open_image(data):
     """Opens the bytes of a file as Pillow's image, inside `blame_image`; decodes only the header."""
     from PIL import Image
 
+    if HEIC.match(data) and "HEIF" not in installed_formats():
+        raise ImageError(f"it is a HEIC picture, which pillow-heif reads: {describe_install('heic')}.")
     with blame_image(), Image.open(io.BytesIO(data), formats=installed_formats()) as image:
         require_within_limits(image, data)
         yield image

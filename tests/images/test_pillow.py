@@ -97,6 +97,13 @@ def test_harmful_images_are_a_sentence(name, tmp_path, started):
     assert not started()
 
 
+def test_a_photo_of_an_iphone_names_what_reads_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(pillow, "installed_formats", lambda: ["JPEG", "PNG"])
+    (tmp_path / "photo.heic").write_bytes(b"\0\0\0\x24ftypheic" + bytes(100))
+    with pytest.raises(ImageError, match=r"photo\.heic .* which pillow-heif reads: pip install '\.\[heic\]'"):
+        read_image(tmp_path / "photo.heic")
+
+
 def test_many_scans_of_a_small_image_are_read():
     """And what looks like scans after the end of one is none."""
     for content in (scanned(300, (200, 100)), scanned(20, after=b"\xff\xda" * 3000)):
