@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 BEFORE_CROP = 256 / 224  # the authors resize to 256 by 256, and crop the central 224 by 224
 SHOTS = (1, 5, 10, 25)
 SEEDS = (0, 1, 2)
+PENALTY = 2.0**10
 BIAS = 100.0  # constant feature, so large that the penalty hardly affects its weight
 SMALLEST_DEVIATION = 1e-5  # added to each feature's standard deviation
 ROWS = 8192  # test features that are classified at a time, in float64
@@ -82,8 +83,8 @@ def extract_features(
     return features[:done], np.concatenate(labels).astype(int)
 
 
-def choose(labels, shots, seed):
-    """Indices of `shots` examples of each class, class by class."""
+def choose(labels, shots, seed, class_names=None):
+    """Indices of `shots` examples of each class, class by class; those of the label -1 are never chosen."""
     if shots < 1:
         raise ConfigError(f"shots must be at least 1. Received: {shots}.")
     rng = np.random.default_rng(seed)
@@ -91,8 +92,9 @@ def choose(labels, shots, seed):
     fewest = min(map(len, orders))
     if fewest < shots:
         label = [len(order) for order in orders].index(fewest)
+        named = class_names[label] if class_names else label
         raise ConfigError(
-            f"Class {label} has {fewest} training examples, and {shots} shots need {shots} of every class. Take fewer "
+            f"Class {named} has {fewest} training examples, and {shots} shots need {shots} of every class. Take fewer "
             "shots, or more training examples."
         )
     return np.concatenate([order[:shots] for order in orders])
@@ -128,7 +130,7 @@ def few_shot(
     test_labels: np.ndarray,
     shots: int = 10,
     seed: int = 0,
-    l2: float = 2.0**10,
+    l2: float = PENALTY,
 ) -> float:
     """The test accuracy, in [0, 1], of a linear map from features to {-1, 1} per class, fitted to few examples.
 
@@ -156,12 +158,35 @@ def few_shot(
     test_features, test_labels = require_features("test", test_features, test_labels)
     require_one_width(train_features, test_features)
     chosen = choose(train_labels, shots, seed)
-    classify = fit(train_features[chosen].astype("float64"), train_labels[chosen], l2)
+    return score(train_features[chosen], train_labels[chosen], test_features, test_labels, l2)
+
+
+def score(features, labels, test_features, test_labels, l2=PENALTY):
+    """The test accuracy of the classifier fitted to all of these features."""
+    classify = fit(features.astype("float64"), labels, l2)
     right = sum(
         np.count_nonzero(classify(test_features[i : i + ROWS].astype("float64")) == test_labels[i : i + ROWS])
         for i in range(0, len(test_labels), ROWS)
     )
     return float(right / len(test_labels))
+
+
+def extract_chosen(model, train, shots, seeds, batch_size):
+    """The features and labels of all examples that `few_shot` chooses, and {(shots, seed): which of them are chosen}.
+
+    Only their images are read. After an unreadable one, examples are chosen again without it.
+    """
+    from keras_vit.data.reading.sources import Subset  # imports TensorFlow
+
+    labels = np.array(train.source.labels)
+    while True:
+        chosen = {(k, seed): choose(labels, k, seed, train.class_names) for k in shots for seed in seeds}
+        numbers = np.unique(np.concatenate(list(chosen.values())))
+        subset = dataclasses.replace(train, source=Subset(train.source, numbers))
+        features, found = extract_features(model, subset, batch_size)
+        if len(found) == len(numbers):
+            return features, found, {key: np.searchsorted(numbers, indices) for key, indices in chosen.items()}
+        labels[numbers[sorted(subset.unreadable.seen)]] = -1
 
 
 def evaluate_few_shot(
@@ -188,8 +213,15 @@ def evaluate_few_shot(
     >>> len(evaluate_few_shot(model, train, test, shots=[5])[5])
     3
     """
-    train_set, test_set = (extract_features(model, split, batch_size) for split in (train, test))
-    return {count: [few_shot(*train_set, *test_set, shots=count, seed=seed) for seed in seeds] for count in shots}
+    if np.ndim(train.source.labels) != 1 or train.masked:  # a stream's labels are read with its images
+        train_set, test_set = (extract_features(model, split, batch_size) for split in (train, test))
+        return {count: [few_shot(*train_set, *test_set, shots=count, seed=seed) for seed in seeds] for count in shots}
+    features, labels, rows = extract_chosen(model, train, shots, seeds, batch_size)
+    test_set = extract_features(model, test, batch_size)
+    return {
+        count: [score(features[rows[count, seed]], labels[rows[count, seed]], *test_set) for seed in seeds]
+        for count in shots
+    }
 
 
 class FewShot(keras.callbacks.Callback):

@@ -1,13 +1,16 @@
 """Features of datasets, the protocol around `few_shot`, and the callback that runs it while a model trains."""
 
 import dataclasses
+from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
+from PIL import Image
 
 from keras_vit import data, evaluation, zoo
 from keras_vit.errors import ConfigError
+from keras_vit.evaluation.frozen_features import choose, extract_chosen
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +43,27 @@ def test_protocol_is_few_shot_on_features(vit, digits):
     assert np.mean(found[10]) > np.mean(found[1]) > 0.12  # random features are features: chance is 0.1
     with pytest.raises(ConfigError, match="training examples, and 500 shots need 500 of every class"):
         evaluation.evaluate_few_shot(vit, *digits, shots=(500,))
+
+
+def test_only_the_chosen_images_are_read(vit, tmp_path):
+    """Beside an unreadable one; each class has as many as asked, each with its own image's features."""
+    pixels = np.random.default_rng(0).integers(0, 256, (24, 28, 28, 3), "uint8")
+    for i, image in enumerate(pixels):
+        (tmp_path / "abc"[i % 3]).mkdir(exist_ok=True)
+        Image.fromarray(image).save(tmp_path / "abc"[i % 3] / f"{i:02}.png")
+    train = data.load(f"folder:{tmp_path}", "train+validation")
+    first = choose(np.array(train.source.labels), 2, 0)[0]
+    Path(train.paths()[first]).write_bytes(b"none")
+    features, labels, rows = extract_chosen(vit, train, (1, 2), (0, 1), 8)
+    assert len(features) == len(np.unique(np.concatenate(list(rows.values())))) < 13
+    assert [sorted(labels[rows[2, seed]]) for seed in (0, 1)] == [[0, 0, 1, 1, 2, 2]] * 2
+    assert np.isin(rows[1, 1], rows[2, 1]).all()
+    whole, known = evaluation.extract_features(vit, train)
+    distances = np.abs(features[:, None] - whole).max(-1)
+    np.testing.assert_array_equal(known[distances.argmin(1)], labels)
+    assert distances.min(1).max() < 1e-4 and len(set(distances.argmin(1))) == len(features)
+    with pytest.raises(ConfigError, match="Class [abc] has 7 training examples, and 8 shots need 8"):
+        extract_chosen(vit, train, (8,), (0,), 8)
 
 
 @pytest.mark.parametrize("judge", [evaluation.evaluate, evaluation.extract_features, evaluation.evaluate_multi_label])
