@@ -213,7 +213,8 @@ def evaluate_few_shot(
     >>> len(evaluate_few_shot(model, train, test, shots=[5])[5])
     3
     """
-    if np.ndim(train.source.labels) != 1 or train.masked:  # a stream's labels are read with its images
+    stored = train.source.labels  # None for a stream, whose labels are read with its images
+    if stored is None or np.ndim(stored) != 1 or train.masked:
         train_set, test_set = (extract_features(model, split, batch_size) for split in (train, test))
         return {count: [few_shot(*train_set, *test_set, shots=count, seed=seed) for seed in seeds] for count in shots}
     features, labels, rows = extract_chosen(model, train, shots, seeds, batch_size)
