@@ -9,7 +9,7 @@ import numpy as np
 
 from keras_vit.console import log
 from keras_vit.errors import ConfigError, quote_some
-from keras_vit.evaluation.predictions import Predictions, collect, predict_batches
+from keras_vit.evaluation.predictions import Predictions, choose_predict, collect, predict_batches
 from keras_vit.evaluation.scores import Evaluation, Share, measure_calibration, score_classes
 from keras_vit.models.preprocessing import require_described
 
@@ -181,6 +181,6 @@ def evaluate_multi_label(
             f"{kind} per image, of {examples.num_classes}; the model has {model.config.num_classes}."
         )
     batches = examples.evaluation(batch_size, model.preprocessing)
-    found = predict_batches(lambda images: model(images, training=False), batches, tell)
+    found = predict_batches(choose_predict(model), batches, tell)
     labels, logits = (np.concatenate(column) for column in zip(*((y, z) for *_, y, z in found), strict=True))
     return score_labels(labels, logits, examples.class_names)

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from slowness import slow_but
 
 from keras_vit import export, training, zoo
@@ -58,6 +59,21 @@ def test_a_trained_model_comes_back_from_a_file(trained, ending, tmp_path):
     again = zoo.load(tmp_path / f"model{ending}")
     images, _ = examples()
     np.testing.assert_allclose(logits_of(again, images), logits_of(trained, images), atol=1e-5)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="the other backends change variables in place")
+def test_a_run_copies_its_state_out_of_the_loop_at_checkpoints_alone(tmp_path, monkeypatch):
+    from keras.src.backend.jax.trainer import JAXTrainer
+
+    steps, copies = [], []
+    sync = JAXTrainer.jax_state_sync
+    monkeypatch.setattr(JAXTrainer, "jax_state_sync", lambda self: copies.append(len(steps)) or sync(self))
+    run, model = training.Run(tmp_path / "run", every=4), MODELS["vit"]()
+    training.recipe("pretrain-imagenet", batch_size=4, steps=8, warmup_steps=2, dropout_rate=0.0).compile(model)
+    images, labels = examples()
+    told = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: steps.append(None))
+    run.fit(model, lambda step: tf.data.Dataset.from_tensors((images[:4], labels[:4])).repeat(), 8, 8, callbacks=[told])
+    assert len(steps) == 8 and set(copies) <= {0, 4, 8}
 
 
 RATES = ("dropout_rate", "attention_dropout_rate", "stochastic_depth_rate")

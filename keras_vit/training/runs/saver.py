@@ -143,8 +143,10 @@ class Saver(keras.callbacks.Callback):
         self.saved = counter.step
         self.stopping = False
         self.signals = Signals()
+        self.strategy = None
 
     def on_train_begin(self, logs=None):
+        self.strategy = self.model.distribute_strategy  # on JAX, asking for the model copies its state out of the loop
         self.signals.catch()
 
     def on_train_end(self, logs=None):
@@ -156,7 +158,7 @@ class Saver(keras.callbacks.Callback):
         A signal may arrive at any moment, also in here. So every worker acts on the sum over all workers instead of on
         what it has noted itself.
         """
-        self.stopping = any_worker(self.model.distribute_strategy, lambda: self.signals.told)
+        self.stopping = any_worker(self.strategy, lambda: self.signals.told)
 
     def is_due(self, step):
         # Not step % every: with several steps per execution a step may be passed over.
