@@ -59,7 +59,11 @@ PLAIN = {
     "train, uint8, not mirrored": {"dtype": "uint8", "augmentation": data.Augmentation(flip=False)},
 }
 AUGMENTED = {
-    f"train, {name}": {"augmentation": name} for name in ("inception", "bit", "pad-crop-mixup-cutmix", "medium1")
+    **{f"train, {name}": {"augmentation": name} for name in ("inception", "bit", "pad-crop-mixup-cutmix", "medium1")},
+    **{
+        f"train, {name} on the device": {"augmentation": name, "augment_on": "device"}
+        for name in ("pad-crop-mixup-cutmix", "medium1")
+    },
 }
 
 

@@ -10,11 +10,15 @@ import cluster
 import pytest
 
 TESTS = pathlib.Path(__file__).parent
-IN_LOOP = "training/test_portable.py::test_a_run_copies_its_state_out_of_the_loop_at_checkpoints_alone"
 CORE = ("models/test_golden.py", "training/test_optimizers.py", "export/test_from_jax.py")
-EVERY_PUSH = (*CORE, IN_LOOP)
+EVERY_PUSH = (
+    *CORE,
+    "training/test_portable.py::test_a_run_copies_its_state_out_of_the_loop_at_checkpoints_alone",
+    "data/test_deferred.py::test_a_model_learns_the_same",
+)
 PORTABLE = (
     *CORE,
+    "data/test_deferred.py",
     "evaluation/test_evaluate.py",
     "evaluation/test_few_shot_protocol.py",
     "training/test_portable.py",

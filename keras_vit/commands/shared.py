@@ -49,7 +49,7 @@ HEADINGS = {
     "Data": ("task", "split", "examples", "test", "image_size", "augmentation", "class_weights", "teacher", "without"),
     "Weights": ("freeze", "lora", "layer_decay", "stochastic_depth", "position_embedding", "position_embedding_at"),
     SCHEDULE: ("recipe", "steps", "batch_size", "grid_search", "search", "seed"),
-    "Memory and machines": ("microbatches", "remat", "strategy", "precision"),
+    "Memory and machines": ("microbatches", "remat", "augment_on", "strategy", "precision"),
     STOPPING: ("patience",),
     "Masked patches": ("objective", "patch_target", "corruption_rate"),
 }

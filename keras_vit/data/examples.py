@@ -13,6 +13,7 @@ import tensorflow as tf
 from keras_vit.data.augment import mixing, randaugment
 from keras_vit.data.augment.corruption import corrupt_patches, require_can_corrupt
 from keras_vit.data.augment.crops import normalize_or_round, resize_for_evaluation, resize_for_training, training_box
+from keras_vit.data.augment.deferred import describe_batch, draw_layers
 from keras_vit.data.augment.masked_patches import MaskedPatches
 from keras_vit.data.augment.rows import Augmentation, find_augmentation
 from keras_vit.data.datasets.masks import IGNORED
@@ -31,7 +32,7 @@ from keras_vit.data.reading.stream import Stream
 from keras_vit.errors import ImageError
 from keras_vit.models.preprocessing import Preprocessing
 
-DTYPES = ("float32", "uint8")
+DTYPES, AUGMENT_ON = ("float32", "uint8"), ("host", "device")
 
 
 def weigh_mask(mask):
@@ -43,6 +44,13 @@ def weigh_mask(mask):
 def require_dtype(dtype):
     if dtype not in DTYPES:
         raise DataError(f"dtype must be 'float32' or 'uint8'. Received: {dtype!r}.")
+
+
+def require_can_defer(augment_on, examples):
+    if augment_on not in AUGMENT_ON:
+        raise DataError(f"augment_on must be 'host' or 'device'. Received: {augment_on!r}.")
+    if augment_on == "device" and examples.objective is not None:
+        raise DataError("Masked patch prediction needs augment_on='host': its targets are made of augmented images.")
 
 
 @dataclass(frozen=True)
@@ -166,6 +174,7 @@ class Examples:
         start: int | tuple[int, int] = 0,
         steps: int | None = None,
         dtype: Literal["float32", "uint8"] = "float32",
+        augment_on: Literal["host", "device"] = "host",
         context: tf.distribute.InputContext | None = None,
     ) -> tf.data.Dataset:
         """Shuffled, augmented batches for training, of static shapes.
@@ -183,6 +192,10 @@ class Examples:
             steps: the step to stop before; None for endless batches.
             dtype: "float32": normalized as the model expects. "uint8": pixels 0..255, rounded, a quarter of the bytes
                 to transfer; normalizing them on the device differs from "float32" by up to half a pixel value.
+            augment_on: "device" leaves RandAugment, mixup and cutmix to the model, where there are any: images are
+                then a dict of uint8 images and what is to be done to them, which a model of this package takes
+                wherever it takes images. The draws are the same, and images are rounded before they are mixed. On a
+                GPU whose processor decodes too slowly.
             context: that of `tf.distribute`; batches are then this replica's part. None for the only host.
 
         Returns:
@@ -191,18 +204,21 @@ class Examples:
             images, by the nearest pixel, and weights float32 (n, h, w), 0 where a label is 255.
 
         Raises:
-            DataError: for a batch that cannot be split evenly, an unknown augmentation or dtype.
+            DataError: for a batch that cannot be split evenly, an unknown augmentation or dtype, or an objective with
+                augment_on="device".
 
         >>> batches = keras_vit.data.load("digits").train(32, start=(3, 10), dtype="uint8")
         >>> [tuple(x.shape) for x in next(iter(batches))]
         [(32, 224, 224, 3), (32,)]
         """
         require_dtype(dtype)
+        require_can_defer(augment_on, self)
         preprocessing = preprocessing or Preprocessing()
         augmentation = find_augmentation(augmentation or self.augmentation)
         channels, size = len(preprocessing.mean), preprocessing.image_size
         share, key = order.share_of(context, batch_size), order.run_key(seed)
         first = first_step(start, steps, self.steps_per_epoch(batch_size))
+        deferred = augment_on == "device" and bool(augmentation.one_hot or augmentation.randaugment)
         if self.objective is not None:
             require_can_corrupt(augmentation, preprocessing, dtype)
         if self.masked and (augmentation.one_hot or augmentation.randaugment):
@@ -216,24 +232,27 @@ class Examples:
             box = functools.partial(training_box, augmentation=augmentation, seed=visit)
             image = self.source.read_part(example["data"], box, channels)
             image = resize_for_training(image, augmentation, size, visit)
-            if augmentation.randaugment:
+            if augmentation.randaugment and not deferred:
                 image = randaugment.apply(image, *augmentation.randaugment, visit)
             if self.objective is not None:
                 return corrupt_patches(image, self.objective, preprocessing, visit)
             # Pixels are mixed before they are normalized or rounded.
-            image = image if augmentation.one_hot else normalize_or_round(image, preprocessing, dtype)
+            if deferred or not augmentation.one_hot:
+                image = normalize_or_round(image, preprocessing, "uint8" if deferred else dtype)
             label = self.source.read_label(example["label"], box)
             if self.masked:
                 return image, *weigh_mask(resize_for_training(label, augmentation, size, visit, "nearest"))
-            return image, label
+            return (image, label, draw_layers(augmentation, visit)) if deferred else (image, label)
 
         def mix(step, batch):
+            if deferred:
+                return describe_batch(*batch, augmentation, self.num_classes, key, step)
             finish = functools.partial(normalize_or_round, preprocessing=preprocessing, dtype=dtype)
             return mixing.mix(*batch, augmentation, self.num_classes, key, step, finish)
 
         chunks = self.source.training_chunks(share, first, steps, key)
         batches = self.read_batches(chunks, share, read, channels, redraw=True)
-        if augmentation.one_hot:
+        if deferred or augmentation.one_hot:
             batches = batches.enumerate(first).map(mix, tf.data.AUTOTUNE, deterministic=True)
         return distribute(batches, share, context, None if steps is None else steps - first)
 

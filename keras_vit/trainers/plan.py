@@ -237,7 +237,12 @@ def training_batches(settings, recipe, examples, model):
 
     def batches(step):
         drawn = examples.train(
-            recipe.batch_size, model.preprocessing, augmentation=augmentation, seed=settings.seed, start=step
+            recipe.batch_size,
+            model.preprocessing,
+            augmentation=augmentation,
+            augment_on=settings.augment_on,
+            seed=settings.seed,
+            start=step,
         )
         drawn = drawn if weights is None else training.weigh_classes(drawn, weights)
         return drawn if teacher is None else training.with_answers(drawn, teacher, model.preprocessing)

@@ -32,6 +32,7 @@ from keras_vit.training.scaling import FAMILIES, unknown_recipe
 Objective = Literal["labels", "masked-patches"]
 Task = Literal["classification", "segmentation"]
 Split = Literal["train", "train+validation"]
+AugmentOn = Literal["host", "device"]
 Strategy = Literal["auto", "jax", "tpu", "multi_worker", "mirrored", "one_device"]
 Precision = Literal["float32", "mixed_bfloat16", "mixed_float16"]
 MASKED_PATCHES = ("objective", "patch_target", "corruption_rate")  # arguments of `pretrain` alone
@@ -174,6 +175,11 @@ class Settings:
         str | None,
         "none, inception, bit, light1, medium2, strong1 and the like; by default the dataset's own.",
     ] = None
+    augment_on: Annotated[
+        AugmentOn,
+        "host, or device: RandAugment, mixup and cutmix on the GPU, if the processors are too slow to do these as "
+        "well as to decode images.",
+    ] = "host"
     microbatches: Annotated[
         int | None,
         "Compute each device's batch in so many parts, one after the other, to save memory; by default a part "
@@ -263,6 +269,7 @@ class Settings:
         if self.epochs is not None and self.steps is not None:
             raise ConfigError(f"Give epochs or steps, not both. Received: epochs={self.epochs}, steps={self.steps}.")
         self.require_objective()
+        self.require_augment_on()
         self.require_kit()
         if self.patience is not None and self.split != "train":
             raise ConfigError(f"patience needs held-out images; split={self.split!r} has none. Leave one of them out.")
@@ -314,6 +321,12 @@ class Settings:
             raise ConfigError(
                 "Masked patches pre-train a model from random weights. Use pretrain, then fine-tune the run."
             )
+
+    def require_augment_on(self):
+        """Refuses to augment on the device what is needed on the host."""
+        needs = "objective=masked-patches" if self.objective == "masked-patches" else self.teacher and "The teacher"
+        if needs and self.augment_on == "device":
+            raise ConfigError(f"{needs} needs the augmented images on the host. Leave out augment_on=device.")
 
     def require_kit(self):
         """Refuses settings of the fine-tuning kit that contradict each other."""

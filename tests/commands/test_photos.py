@@ -131,6 +131,12 @@ def test_the_fine_tuning_kit_is_not_for_masked_patches(kit):
         Settings(dataset="digits", model="ViT-Test/4", pretrain=True, objective="masked-patches", **kit)
 
 
+@pytest.mark.parametrize("given", [{"objective": "masked-patches"}, {"teacher": "runs/1"}])
+def test_what_needs_augmented_images_is_not_left_to_the_device(given):
+    with pytest.raises(ConfigError, match="needs the augmented images on the host. Leave out augment_on=device."):
+        Settings(dataset="digits", model="ViT-Test/4", pretrain=True, augment_on="device", **given)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("typed", "offered"),

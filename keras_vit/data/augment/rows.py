@@ -6,7 +6,6 @@ from typing import Literal, get_args
 from keras_vit.data.errors import DataError
 from keras_vit.errors import describe_unknown
 
-MOST_LAYERS = 14  # of RandAugment: as many as an example has salts for (`SALTS_PER_EXAMPLE` of reading/order.py)
 Crop = Literal["inception", "resize", "resize_crop", "resize_small_crop", "pad_crop"]
 
 
@@ -31,7 +30,7 @@ class Augmentation:
         area: (least, most) share of the image that an inception crop keeps, in (0, 1].
         ratio: (least, most) width / height of an inception crop.
         flip: whether to mirror an image left to right with probability 1/2.
-        randaugment: (layers, magnitude): 1 to 14 random operations of strength magnitude / 10, for a magnitude from 0
+        randaugment: (layers, magnitude): so many random operations of strength magnitude / 10, for a magnitude from 0
             to 30; None for no operations.
         mixup: alpha; the mixing weight of a batch is drawn from Beta(alpha, alpha). 0 for no mixup.
         cutmix: likewise alpha, for pasting a rectangle of another image (arXiv 1905.04899); 0 for no cutmix. With both,
@@ -65,8 +64,8 @@ class Augmentation:
         if self.randaugment is not None:
             layers, magnitude = self.randaugment
             require(
-                1 <= layers <= MOST_LAYERS and 0 <= magnitude <= 30,
-                f"randaugment must be (layers in 1..{MOST_LAYERS}, magnitude in 0..30). Received: {self.randaugment}.",
+                layers >= 1 and 0 <= magnitude <= 30,
+                f"randaugment must be (layers from 1, magnitude in 0..30). Received: {self.randaugment}.",
             )
 
     @property

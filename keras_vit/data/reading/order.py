@@ -27,16 +27,7 @@ class ExampleSalt(IntEnum):
     CORRUPTED = 3  # Which patches masked patch prediction corrupts.
     CORRUPTION = 4  # Whether each of them is masked, replaced by another, or kept.
     OTHER_PATCH = 5  # The patch whose embedding replaces it.
-    RANDAUGMENT = 8  # The first layer of RandAugment; each layer has SALTS_PER_LAYER, one per `LayerSalt`.
-
-
-class LayerSalt(IntEnum):
-    """Draws for one layer of RandAugment, added to the layer's own salt."""
-
-    SIGN = 0  # The side to which an image is turned, sheared or moved.
-    CUTOUT_Y = 1  # The row of the grey square's centre.
-    CUTOUT_X = 2  # The column of the grey square's centre.
-    OPERATION = 3  # The operation that the layer applies.
+    RANDAUGMENT = 8  # The operations of all layers of RandAugment, their sides and places.
 
 
 class BatchSalt(IntEnum):
@@ -54,8 +45,7 @@ class ShuffleSalt(IntEnum):
     WINDOWS = 1  # The first window of streamed records; window w of group g adds g * WINDOWS_PER_GROUP + w.
 
 
-SALTS_PER_EXAMPLE = 64  # RandAugment has those from 8 on: 14 layers of 4, `MOST_LAYERS` of augment/rows.py
-SALTS_PER_LAYER = 4
+SALTS_PER_EXAMPLE = 64
 SALTS_PER_BATCH = 8
 WINDOWS_PER_GROUP = 1024  # A group of 8 files has fewer windows of 4096 records.
 MIX = 0x6D6978  # "mix" in ASCII; it has the place of the epoch in an example's seed, and is larger than any epoch.

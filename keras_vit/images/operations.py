@@ -1,0 +1,126 @@
+"""What each operation of RandAugment does at a strength, in numbers. No TensorFlow here.
+
+The operations and strengths are those of EfficientNet's TPU code, as AugReg used them (arXiv 1909.13719, 2106.10270).
+"""
+
+import math
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+
+# A draw is an index into this tuple, so another order would change the augmentation of every run.
+OPERATIONS = (
+    "autocontrast",
+    "equalize",
+    "invert",
+    "rotate",
+    "posterize",
+    "solarize",
+    "color",
+    "contrast",
+    "brightness",
+    "sharpness",
+    "shear_x",
+    "shear_y",
+    "translate_x",
+    "translate_y",
+    "cutout",
+    "solarize_add",
+)
+GREY = 128.0
+LUMA = (0.2989, 0.5870, 0.1140)  # with its scale, 255.5 / 255, that of tf.image.rgb_to_grayscale
+TIE = 2**-10  # is added before rounding down, so that devices which compute in another order round alike
+VALUES = np.arange(256, dtype="float32")
+IDENTITY = (1, 0, 0, 0, 1, 0)
+
+
+class Kind(IntEnum):
+    """The way in which an operation changes an image."""
+
+    LOOK_UP = 0  # each value becomes that of a table
+    AUTOCONTRAST = 1
+    EQUALIZE = 2
+    COLOR = 3
+    SHARPNESS = 4
+    MOVE = 5  # each pixel takes the value of the nearest to another place
+    PAINT = 6  # a square becomes grey
+
+
+KINDS = {
+    **{name: Kind[name.upper()] for name in ("autocontrast", "equalize", "color", "sharpness")},
+    **dict.fromkeys(("rotate", "shear_x", "shear_y", "translate_x", "translate_y"), Kind.MOVE),
+    "cutout": Kind.PAINT,
+}
+
+
+def enhance_factor(strength):
+    """The weight of the image; the rest is that of its degenerate form: grey, black or smoothed."""
+    return 1.8 * strength + 0.1
+
+
+def blend_values(degenerate, strength):
+    factor = np.float32(enhance_factor(strength))
+    return np.floor(np.clip(degenerate + factor * (VALUES - degenerate), 0, 255) + TIE)
+
+
+def make_table(name, strength, height, width):
+    """What an operation makes of each value, (256,)."""
+    if name == "invert":
+        return 255 - VALUES
+    if name == "posterize":  # keeps int(4 * strength) bits, at least 1 (TensorFlow shifts a byte by at most 7)
+        unit = 2.0 ** (8 - min(8, max(1, int(4 * strength))))
+        return np.floor(VALUES / unit) * unit
+    if name == "solarize":
+        return np.where(VALUES < int(256 * strength), VALUES, 255 - VALUES)
+    if name == "solarize_add":
+        return np.where(VALUES < 128, np.minimum(VALUES + int(110 * strength), 255), VALUES)
+    if name == "brightness":
+        return blend_values(np.float32(0), strength)
+    if name == "contrast":  # a grey of (number of pixels) / 256, at most 255, as in the TPU code; Pillow uses the mean
+        return blend_values(np.float32(min(255, height * width // 256)), strength)
+    return VALUES
+
+
+def make_matrix(name, strength, height, width):
+    """(a, b, c, d, e, f): a pixel (x, y) takes the value at (a x + b y + c, d x + e y + f)."""
+    if name == "rotate":  # about the centre, by 30 * strength degrees
+        cos, sin = (function(math.radians(30 * strength)) for function in (math.cos, math.sin))
+        x, y = (width - 1) / 2, (height - 1) / 2
+        return cos, -sin, x - x * cos + y * sin, sin, cos, y - x * sin - y * cos
+    if name == "shear_x":
+        return 1, 0.3 * strength, 0, 0, 1, 0
+    if name == "shear_y":
+        return 1, 0, 0, 0.3 * strength, 1, 0
+    if name == "translate_x":
+        return 1, 0, 100 * strength, 0, 1, 0
+    if name == "translate_y":
+        return 1, 0, 0, 0, 1, 100 * strength
+    return IDENTITY
+
+
+class Strength(NamedTuple):
+    """All operations at one strength, on images of one size.
+
+    kinds int32 (16,); tables uint8 (16, 256); matrices float32 (32, 6), operation i to one side at 2 i, to the other at
+    2 i + 1; factor of COLOR and SHARPNESS; half the side of the square that PAINT paints, int.
+    """
+
+    kinds: np.ndarray
+    tables: np.ndarray
+    matrices: np.ndarray
+    factor: float
+    half: int
+
+
+def measure(magnitude, height, width):
+    """The operations of strength magnitude / 10."""
+    strength, size = magnitude / 10, (height, width)
+    matrices = [make_matrix(name, side * strength, *size) for name in OPERATIONS for side in (1, -1)]
+    return Strength(
+        np.array([KINDS.get(name, Kind.LOOK_UP) for name in OPERATIONS], "int32"),
+        np.array([make_table(name, strength, *size) for name in OPERATIONS]).astype("uint8"),
+        np.array(matrices, "float32"),
+        enhance_factor(strength),
+        int(40 * strength),
+    )
