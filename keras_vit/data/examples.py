@@ -192,10 +192,9 @@ class Examples:
             steps: the step to stop before; None for endless batches.
             dtype: "float32": normalized as the model expects. "uint8": pixels 0..255, rounded, a quarter of the bytes
                 to transfer; normalizing them on the device differs from "float32" by up to half a pixel value.
-            augment_on: "device" leaves RandAugment, mixup and cutmix to the model, where there are any: images are
-                then a dict of uint8 images and what is to be done to them, which a model of this package takes
-                wherever it takes images. The draws are the same, and images are rounded before they are mixed. On a
-                GPU whose processor decodes too slowly.
+            augment_on: "device" leaves RandAugment, mixup and cutmix, if there are any, to the model. Images are then
+                a dict of uint8 images and of what is to be done to them, which a model of this package takes wherever
+                it takes images. The draws are the same; images are rounded before they are mixed.
             context: that of `tf.distribute`; batches are then this replica's part. None for the only host.
 
         Returns:

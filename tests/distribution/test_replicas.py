@@ -12,8 +12,8 @@ from family_models import OPTIONS
 
 WORKER = Path(__file__).parent.parent / "support" / "training_worker.py"
 MIRRORED = (
-    (2, ("sgd", "adam-accumulation", "pixels", "dinov3", "deferred")),
-    (2, ("sgd-relative", "sgd-blocks", "axial-vit", "axial-resnet", "masked-patches")),
+    (2, ("sgd", "adam-accumulation", "pixels", "dinov3")),
+    (2, ("sgd-relative", "sgd-blocks", "axial-vit", "axial-resnet", "masked-patches", "deferred")),
     (2, tuple(name for name in OPTIONS if name != "dinov3")),
     (4, ("frozen", "sgd-resnet-weighted", "adamw-microbatches", "adam-sum", "two-outputs", "lora")),
 )

@@ -89,7 +89,7 @@ def in_blocks():
 def data(one_hot=False, floats=True, weights=False, two=False, masked=False, pixels=False, deferred=False):
     """62 examples in batches of 12: the last batch of a pass has 2, fewer than some have replicas."""
     if deferred:
-        augmentation = digits.Augmentation(randaugment=(1, 15), mixup=0.5, cutmix=0.5)
+        augmentation = digits.Augmentation(mixup=0.5, cutmix=0.5)
         return (
             digits.load("digits")
             .train(EXAMPLES, models.Preprocessing((16, 16)), augmentation=augmentation, augment_on="device", steps=1)
@@ -237,7 +237,6 @@ CASES = {
         optimizer=lambda: training.SGD(0.1, momentum=0.9, global_clipnorm=0.1),
         loss=training.SoftmaxLoss,
         data=dict(deferred=True),
-        microbatches=3,
     ),
     "mixed-bfloat16": dict(
         optimizer=lambda: training.SGD(0.01, global_clipnorm=0.1), dtype="mixed_bfloat16", data=dict(floats=False)

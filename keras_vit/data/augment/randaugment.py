@@ -134,6 +134,19 @@ def choose(draws, strength, height, width):
     return tf.gather(strength.kinds, chosen), tf.gather(strength.tables, chosen), matrices, squares
 
 
+def apply_one(image, strength, kind, table, matrix, square):
+    branches = (
+        lambda: look_up(image, table),
+        lambda: autocontrast(image),
+        lambda: equalize(image),
+        lambda: color(image, strength.factor),
+        lambda: sharpness(image, strength.factor),
+        lambda: move(image, matrix),
+        lambda: paint(image, square),
+    )  # in the order of `Kind`
+    return tf.ensure_shape(tf.switch_case(kind, branches), image.shape)
+
+
 def apply(image, layers, magnitude, seed):
     """Applies `layers` operations, each chosen at random, of strength magnitude / 10; `seed` as in `draw`.
 
@@ -146,16 +159,3 @@ def apply(image, layers, magnitude, seed):
     for numbers in zip(*map(tf.unstack, choose(draw(layers, seed), strength, height, width)), strict=True):
         image = apply_one(image, strength, *numbers)
     return image
-
-
-def apply_one(image, strength, kind, table, matrix, square):
-    branches = (
-        lambda: look_up(image, table),
-        lambda: autocontrast(image),
-        lambda: equalize(image),
-        lambda: color(image, strength.factor),
-        lambda: sharpness(image, strength.factor),
-        lambda: move(image, matrix),
-        lambda: paint(image, square),
-    )  # in the order of `Kind`
-    return tf.ensure_shape(tf.switch_case(kind, branches), image.shape)
