@@ -60,7 +60,7 @@ def smooth(images):
     columns = images[:, :-2] + images[:, 1:-1] + images[:, 2:]
     sums = columns[:, :, :-2] + columns[:, :, 1:-1] + columns[:, :, 2:]
     inner = images[:, 1:-1, 1:-1]
-    smoothed = ops.floor((sums + 4 * inner) / 13)
+    smoothed = ops.floor((sums + 4 * inner) / 13 + TIE)
     return images + ops.pad(smoothed - inner, ((0, 0), (1, 1), (1, 1), (0, 0)))
 
 

@@ -1,4 +1,4 @@
-"""`benchmark` and `deduplicate` as a user meets them."""
+"""`benchmark`, `compare` and `deduplicate` as a user meets them."""
 
 import csv
 import json
@@ -84,3 +84,11 @@ def test_a_run_without_duplicates_is_resumed_with_the_same_list(keras_vit, photo
     path.write_text(path.read_text() + " ")
     done = keras_vit("pretrain", "--resume", "--out", run, "--steps", 4)
     assert done.status == 1 and "has changed since the run in" in done.err
+
+
+@pytest.mark.slow
+def test_comparing_one_candidate_or_a_damaged_one_is_an_error(keras_vit, tmp_path):
+    assert "two candidates or more" in keras_vit("compare", "ViT-Mini/4:fashion-mnist", "--data", "digits").err
+    (tmp_path / "m.onnx").write_bytes(b"nothing")
+    done = keras_vit("compare", "ViT-Mini/4:fashion-mnist", tmp_path / "m.onnx", "--data", "digits")
+    assert done.status == 1 and "m.onnx" in done.err and "Traceback" not in done.err

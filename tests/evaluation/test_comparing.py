@@ -52,11 +52,3 @@ def test_the_command_measures_every_artefact_of_a_bundle(tmp_path):
         assert (found["top1"], found["count"]) == (expected.value, expected.count)
         assert found["agreement"] > 0.99 and found["milliseconds"] > 0 < found["memory"] and found["bytes"] > 10**4
     assert facts["reason"].startswith(f"Take {facts['take']}: ") and (tmp_path / "report" / "comparison.png").exists()
-
-
-@pytest.mark.slow
-def test_one_candidate_and_a_damaged_one_are_errors(tmp_path):
-    assert "two candidates or more" in run("ViT-Mini/4:fashion-mnist", "--data", "digits")[2]
-    (tmp_path / "m.onnx").write_bytes(b"nothing")
-    status, _, said = run("ViT-Mini/4:fashion-mnist", str(tmp_path / "m.onnx"), "--data", "digits")
-    assert status == 1 and "m.onnx" in said and "Traceback" not in said

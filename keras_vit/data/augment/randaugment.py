@@ -79,7 +79,7 @@ def color(image, factor):
 def sharpen(image, sums, factor):
     """Blends with the image smoothed by `sums` of 3 x 3 pixels, (h - 2, w - 2, c); the border does not change."""
     inner = image[1:-1, 1:-1]
-    sharp = enhance(tf.floor((sums + 4 * inner) / 13), inner, factor)  # the middle pixel counts five times
+    sharp = enhance(tf.floor((sums + 4 * inner) / 13 + TIE), inner, factor)  # the middle pixel counts five times
     return image + tf.pad(sharp - inner, ((1, 1), (1, 1), (0, 0)))
 
 
