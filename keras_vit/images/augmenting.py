@@ -110,6 +110,11 @@ def augment(images, operations=None, tables=None):
     return images
 
 
+def is_unfinished(batch):
+    """Whether a dict of images says what is to be done to them."""
+    return "operations" in batch or "mixing" in batch
+
+
 def finish(batch):
     """The changed images of a batch, float32 (n, h, w, c) in [0, 255]."""
     names = ("images", "operations", "tables")

@@ -11,7 +11,7 @@ import keras
 from keras_vit import _registration
 from keras_vit.distribution import DistributedModel
 from keras_vit.errors import ConfigError, PreprocessingError, require_backend
-from keras_vit.images.augmenting import finish
+from keras_vit.images.augmenting import finish, is_unfinished
 from keras_vit.layers.base import wide_type
 from keras_vit.layers.pooling import PatchesToPixels
 from keras_vit.models.config import ConstructorFields, describe_fields, parameters_of
@@ -287,9 +287,9 @@ class Classifier(DistributedModel):
     def _standardize_inputs(self, inputs):
         """The images as the graph takes them: uint8 images are normalized, however the model is called.
 
-        A dict with more than "images" is a batch whose augmentation is left to the model (`data.Examples.train`).
+        A dict may hold a batch whose augmentation is left to the model (`data.Examples.train`).
         """
-        if isinstance(inputs, dict) and inputs.keys() - {"images"}:
+        if isinstance(inputs, dict) and is_unfinished(inputs):
             inputs = self.preprocessing.normalize(finish(inputs))
 
         def normalize(x):
