@@ -4,6 +4,7 @@ A folder from elsewhere may be opened if it has only operations of OpenVINO's ow
 """
 
 import dataclasses
+import functools
 import json
 import re
 import tempfile
@@ -19,11 +20,17 @@ DESCRIPTION = ("keras_vit", "description")  # its path in the rt_info of the gra
 MOST_BYTES = 1 << 26  # of the graph; the largest models' have a thirtieth
 
 
-def load_openvino(path, names=None):
-    """A function from a list of arrays to the list of outputs; the inputs' order is the file's own."""
+@functools.cache
+def open_core():
+    """OpenVINO's `Core`, one for the process: signals end a process in which OpenVINO closed and opened its engine."""
     import openvino
 
-    core = openvino.Core()
+    return openvino.Core()
+
+
+def load_openvino(path, names=None):
+    """A function from a list of arrays to the list of outputs; the inputs' order is the file's own."""
+    core = open_core()
     # By default OpenVINO computes in bfloat16 if the processor supports it.
     compiled = core.compile_model(str(Path(path) / "openvino_model.xml"), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     return lambda inputs: list(compiled(list(inputs)).to_tuple())
@@ -86,7 +93,7 @@ def write(order: Order, path: Path) -> dict[str, str]:
     with tempfile.TemporaryDirectory(dir=path) as folder:
         source = Path(folder) / "model.onnx"
         finer = onnx.write(dataclasses.replace(order, description={}), source)
-        model = openvino.Core().read_model(str(source))
+        model = open_core().read_model(str(source))
         model.set_rt_info(json.dumps(order.description, default=str), list(DESCRIPTION))
         openvino.save_model(model, str(path / GRAPH), compress_to_fp16=False)
         del model  # it has the file open

@@ -12,16 +12,17 @@ from shaking import shaken
 from keras_vit import export, inference
 from keras_vit.errors import ExportError
 from keras_vit.export.formats import require_known_operations
+from keras_vit.export.openvino import open_core
 from keras_vit.export.staging import stage
 from keras_vit.models import Preprocessing, ResNet, VisionTransformer
 
-openvino = pytest.importorskip("openvino")
+pytest.importorskip("openvino")
 TINY = {"image_size": 32, "patch_size": 4, "hidden_size": 64, "num_layers": 2, "num_heads": 4, "mlp_dim": 128}
 LABELS = ('say "cat"', "<dog>", "hen\x1b é")
 
 
 def run_openvino(path, x):
-    core = openvino.Core()
+    core = open_core()
     compiled = core.compile_model(core.read_model(path), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     return compiled([x])[compiled.output(0)]
 

@@ -14,6 +14,7 @@ from slowness import mark_but
 from keras_vit import export, zoo
 from keras_vit.errors import ExportError, ParityError
 from keras_vit.export.formats import format_of_path, require_known_operations
+from keras_vit.export.openvino import open_core
 from keras_vit.export.processes import run_in_batches
 from keras_vit.export.proof import comparison
 from keras_vit.export.proof.mixture import BOUND, WAYS, Goal
@@ -179,9 +180,9 @@ def test_openvino_reads_what_is_stored_of_a_hybrid(quantize, tmp_path):
             assert makers[x].op_type == "DequantizeLinear"
         else:
             assert dtypes.get(weights) or dtypes[makers[weights].input[0]] == onnx.TensorProto.FLOAT16
-    openvino = pytest.importorskip("openvino")
+    pytest.importorskip("openvino")
     images = np.random.default_rng(0).uniform(-1, 1, (2, 64, 64, 3)).astype("float32")
-    read = openvino.Core().compile_model(openvino.Core().read_model(path), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    read = open_core().compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     expected = format_of_path(path).load_reader().load(path)([images])[0]
     assert cosine(expected, read(images)[0]) > 0.999
 
