@@ -20,7 +20,7 @@ from keras_vit.layers.interpolation import (
     resize_positions,
 )
 from keras_vit.models.classifier import as_labels
-from keras_vit.models.config import ResNetConfig, ViTConfig, drop_inapplicable
+from keras_vit.models.config import ResNetConfig, ViTConfig, change, drop_inapplicable
 from keras_vit.models.cost import positioned_prefix
 from keras_vit.models.variants import MODELS
 from keras_vit.zoo.formats.architecture import ROOT
@@ -115,12 +115,9 @@ def plan_target(config, labels, request):
     """Plans the `Target` of a request for a checkpoint of the given configuration and labels."""
     changes = drop_inapplicable(config, request.fields)
     require_fields(changes, (type(config),))
-    if isinstance(config, ViTConfig) and "image_size" in changes:
-        stored = config.own_size if changes["image_size"] == (None, None) else None
-        changes = {"stored_size": stored, **changes}
     if isinstance(config, ViTConfig) and changes.get("classifier") == "patches":
         changes = {"class_token": config.has_class_token, **changes}  # the patches were trained with it
-    wanted = dataclasses.replace(config, **changes)
+    wanted = change(config, changes)
     new_head = takes_new_head(config, wanted, labels, request)
     if new_head and isinstance(config, ViTConfig):
         plain = {"representation_size": None, "unit_vectors": False, "head_bias": True}

@@ -88,7 +88,8 @@ class ModelParallel(WholeBatches, keras.distribution.ModelParallel):
 
     def require_used(self, model):
         paths = [variable.path for variable in model.variables]
-        unused = [pattern for pattern in SPLIT if not any(re.fullmatch(pattern, path) for path in paths)]
+        kernels = [pattern for pattern in SPLIT if pattern.endswith("kernel")]  # a ViT may have none of the biases
+        unused = [pattern for pattern in kernels if not any(re.fullmatch(pattern, path) for path in paths)]
         if unused:
             raise ConfigError(
                 f"model_parallel={self.size} splits the weights of a ViT's encoder blocks, and {type(model).__name__} "

@@ -27,8 +27,10 @@ def batch_size(data):
 
 def cut(leaf, count):
     """Cuts a batch (n, ...) into k microbatches (k, n / k, ...), each of every k-th example, since consecutive ones are
-    on one device. k is the least divisor of n that makes them as small as n / count, or single examples.
+    on one device. k is the least divisor of n that makes them as small as n / count, or single examples. None stays.
     """
+    if leaf is None:
+        return None
     n = leaf.shape[0]
     k = next(k for k in range(min(count, n), n + 1) if n % k == 0)
     return ops.swapaxes(ops.reshape(leaf, (n // k, k, *leaf.shape[1:])), 0, 1)
@@ -88,7 +90,7 @@ class DistributedModel(keras.Model):
             (_, (loss, y_pred, others, metrics)), gradients = compute(
                 trainable, others, metrics, *batch, training=True, optimizer_variables=slots
             )
-            share = self.loss_weight(part) / total
+            share = ops.divide_no_nan(self.loss_weight(part), total)  # total is 0 if every sample weight is
             sums = [s + g * ops.cast(share, g.dtype) for s, g in zip(sums, gradients, strict=True)]
             # In the epoch's mean loss all examples count alike, as in Keras.
             metrics = self.update_metrics(metrics, loss * share * count, batch_size(part), batch, y_pred)

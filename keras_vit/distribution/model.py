@@ -50,7 +50,7 @@ def warn_of_local_clipping(optimizer):
         name = type(inner).__name__
         warnings.warn(
             f"keras.optimizers.{name} applies {clips[0]} to each replica's gradient before they are summed, so that "
-            f"the result depends on the number of replicas. Use keras_vit.training.{name}.",
+            "the result depends on the number of replicas. Use SGD, Adam or AdamW of keras_vit.training.",
             stacklevel=3,
         )
 

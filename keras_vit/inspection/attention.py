@@ -87,7 +87,9 @@ def rollout(weights: np.ndarray, grid: tuple[int, int], token: bool | None = Non
     patches = require_grid(weights, grid, registers)
     has_token = weights.shape[-1] > patches + registers
     if token and not has_token:
-        raise ConfigError(f"These weights of {patches} tokens have no class token: rollout needs token=False or None.")
+        raise ConfigError(
+            f"These weights of {weights.shape[-1]} tokens have no class token: rollout needs token=False or None."
+        )
     token = has_token if token is None else token
     a = 0.5 * weights.mean(axis=2) + 0.5 * np.eye(weights.shape[-1])  # (num_layers, n, l, l)
     joint = a[0]

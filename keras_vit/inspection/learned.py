@@ -128,7 +128,8 @@ def feature_colours(grids: np.ndarray) -> np.ndarray:
     if grids.ndim != 4 or grids.shape[-1] < 3:
         raise ConfigError(f"grids must be (n, rows, columns, d) with d at least 3. Received: shape {grids.shape}.")
     rows = grids.reshape(-1, grids.shape[-1]).astype("float64")
-    values = (rows - rows.mean(0)) @ principal_axes(rows, 3).T
+    axes = principal_axes(rows, 3)  # fewer for fewer patches
+    values = (rows - rows.mean(0)) @ np.pad(axes, ((0, 3 - len(axes)), (0, 0))).T
     low, high = np.percentile(values, (1, 99), axis=0)  # a few outliers must not darken the rest
     colours = (values - low) / np.maximum(high - low, np.finfo("float64").tiny)
     return np.clip(colours, 0, 1).reshape(*grids.shape[:-1], 3)

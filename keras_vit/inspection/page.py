@@ -53,13 +53,14 @@ def list_predictions(model, inputs, images, names):
 def attend(model, inputs):
     """Attention distance by block and head over all images, and rollout of the first: (l, h), (n, rows, columns)."""
     config, distances, maps = model.config, [], []
+    grid = config.grid_of(inputs.shape[1:3])
     for start in range(0, len(inputs), BATCH):
         weights = attention_weights(model, inputs[start : start + BATCH])
-        distances += [
-            attention_distance(weights, config.grid, config.pixels_per_token, config.num_registers)
-        ] * weights.shape[1]
+        distances += [attention_distance(weights, grid, config.pixels_per_token, config.num_registers)] * weights.shape[
+            1
+        ]
         if start < SHOWN:
-            maps.append(rollout(weights, config.grid, config.classifier == "token", config.num_registers))
+            maps.append(rollout(weights, grid, config.classifier == "token", config.num_registers))
     return np.mean(distances, axis=0), np.concatenate(maps)[:SHOWN]
 
 
@@ -75,7 +76,8 @@ def describe_count(count, of=None):
 
 def draw(model, inputs, images, names):
     """(heading, sentence, HTML) of everything that can be drawn for the model, beginning with maps over images."""
-    classifies, first, names = bool(model.config.num_classes), inputs[:SHOWN], names[:SHOWN]
+    classifies = bool(model.config.num_classes) and model.config.classifier != "patches"
+    first, names = inputs[:SHOWN], names[:SHOWN]
     shown = [enlarge_pixels(image) for image in to_pixels(first, model)]
 
     def cards(maps):
@@ -130,7 +132,7 @@ def report(
         model: a VisionTransformer or a ResNet.
         images: uint8 (h, w, channels), of any sizes; the paper averages attention distances over 128.
         path: file of the page, such as "report/index.html".
-        names: names of the images on the page.
+        names: names of the images on the page; the others are numbered.
         title: title of the page; None for the model's name and the number of images.
 
     Raises:
@@ -147,7 +149,7 @@ def report(
         raise ConfigError(f"The images of a report must be {expected}, of the model's channels. Received: {wrong[0]}.")
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     inputs = np.concatenate([ops.convert_to_numpy(model.preprocessing(np.asarray(image)[None])) for image in images])
-    names = list(names) or [f"image {i + 1}" for i in range(len(images))]
+    names = [*names, *(f"image {i + 1}" for i in range(len(names), len(images)))]
     sections = [
         f"<section><h2>{heading}</h2><p>{sentence}</p>{body}</section>"
         for heading, sentence, body in draw(model, inputs, images, names)

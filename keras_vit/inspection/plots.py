@@ -40,7 +40,9 @@ def enlarge(values, size):
     """Enlarges a map (rows, columns) bilinearly to the size (height, width) of its image."""
     from keras import ops
 
-    return ops.convert_to_numpy(ops.image.resize(values[..., None].astype("float32"), size))[..., 0]
+    return ops.convert_to_numpy(
+        ops.image.resize(values[..., None].astype("float32"), size, data_format="channels_last")
+    )[..., 0]
 
 
 def spread(count):

@@ -1,5 +1,6 @@
 """Multi-head self-attention (Appendix A, Eq. 5 to 8)."""
 
+import math
 from typing import Any, Literal
 
 import keras
@@ -36,7 +37,7 @@ class MultiHeadSelfAttention(ConfiguredLayer):
     Attributes:
         largest_whole: the most elements, num_heads * l * l, that A of an image may have to be computed whole and kept
             for the gradient. A larger A is computed by `fast.attention_in_blocks`. The limit is 128 MiB in float32,
-            above every model of the paper.
+            above every model of the paper; there is none with relative position embeddings.
 
     Raises:
         ValueError: when num_heads does not divide d.
@@ -81,6 +82,7 @@ class MultiHeadSelfAttention(ConfiguredLayer):
         if self.relative_patches is not None:
             self.relative = RelativePositionLogits(self.relative_patches, dtype=self.dtype_policy, name="relative")
             self.relative.build((None, self.num_heads, input_shape[1], d // self.num_heads))
+            self.largest_whole = math.inf  # blocks do without relative logits
         self.rotary = None
         if self.rotary_grid is not None:
             where = self.rotary_grid, self.num_heads, self.prefix_tokens
@@ -90,6 +92,12 @@ class MultiHeadSelfAttention(ConfiguredLayer):
     def call(self, x, training=None, return_weights=False, class_token=False, queries=None, places=None):
         denses = (self.query, self.key, self.value, self.out)
         return self.compute(x, denses, training, return_weights, class_token, queries, places)
+
+    def compute_output_spec(self, x, training=None, return_weights=False, class_token=False, queries=None, places=None):
+        (n, l, d), dtype = x.shape, self.compute_dtype
+        m = 1 if class_token else l if queries is None else queries.shape[1]
+        y = keras.KerasTensor((n, m, d), dtype)
+        return (y, keras.KerasTensor((n, self.num_heads, m, l), dtype)) if return_weights else y
 
     def compute(self, x, denses, training, return_weights, class_token, queries, places, whole=False):
         """Does what `call` does; `denses` make queries, keys and values (Eq. 5), and the output from A v (Eq. 8)."""

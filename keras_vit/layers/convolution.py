@@ -79,8 +79,9 @@ class StandardizedConv2D(ConfiguredLayer):
 
     def convolve(self, x, kernel):
         kernel = ops.cast(kernel, x.dtype)
-        # At stride 1 the two paddings agree.
-        fixed = self.padding == "fixed" and self.strides > 1 and self.kernel_size > 1
+        # The two paddings agree at stride 1, unless a kernel is even.
+        agree = self.kernel_size == 1 or (self.strides == 1 and self.kernel_size % 2)
+        fixed = self.padding == "fixed" and not agree
         if fixed:
             p = (self.kernel_size - 1) // 2
             x = ops.pad(x, ((0, 0), (p, p), (p, p), (0, 0)))

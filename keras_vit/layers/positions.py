@@ -190,26 +190,17 @@ class SineCosineEmbedding2D(PositionEmbedding2D):
         return self.tabulate([ops.cast(x, "float32") for x in places], self.frequencies.astype("float32"), ops)
 
 
-def align_offsets(logits, rows, p):
-    """Logits by query and offset to logits by query and key: (n, heads, rows * (p + rows - 1)) -> (n, heads, rows, p).
+def align_offsets(logits, p):
+    """Logits by query and offset to logits by query and key: (n, heads, p * (2 p - 1)) -> (n, heads, p, p).
 
-    The offsets lead from `rows` consecutive patches to each of p. Query q has p + rows - 1 values; that of key k is at
-    k - q + rows - 1. Among all values it is at (rows - 1) + q (p + rows - 2) + k. So after the first rows - 1 values,
-    the rows are p + rows - 2 long and begin with key 0 (arXiv 1809.04281, section 3.4.1).
+    Query q has 2 p - 1 values; that of key k is at k - q + p - 1. Among all values it is at (p - 1) + q (2 p - 2) + k.
+    So after the first p - 1 values, the rows are 2 p - 2 long and begin with key 0 (arXiv 1809.04281, section 3.4.1).
     """
-    heads, length = logits.shape[1], p + rows - 2
+    heads, length = logits.shape[1], 2 * p - 2
     if not length:
         return ops.reshape(logits, (-1, heads, 1, 1))
-    logits = logits[:, :, rows - 1 : rows - 1 + rows * length]
-    return ops.reshape(logits, (-1, heads, rows, length))[..., :p]
-
-
-def spread_offsets(logits):
-    """The transpose of `align_offsets`: (n, heads, rows, p) -> (n, heads, rows, p + rows - 1), 0 at other offsets."""
-    _, heads, rows, p = logits.shape
-    logits = ops.pad(logits, ((0, 0), (0, 0), (0, 0), (0, rows - 2)))
-    logits = ops.pad(ops.reshape(logits, (-1, heads, rows * (p + rows - 2))), ((0, 0), (0, 0), (rows - 1, 1)))
-    return ops.reshape(logits, (-1, heads, rows, p + rows - 1))
+    logits = logits[:, :, p - 1 : p - 1 + p * length]
+    return ops.reshape(logits, (-1, heads, p, length))[..., :p]
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -241,7 +232,7 @@ class RelativePositionLogits(ConfiguredLayer):
         p = self.num_patches
         q = ops.reshape(q[:, :, l - p :], (-1, d))  # (n * heads * p, d): one plain matrix product
         table = ops.transpose(ops.cast(self.embedding, q.dtype))
-        logits = align_offsets(ops.reshape(ops.matmul(q, table), (-1, heads, p * (2 * p - 1))), p, p)
+        logits = align_offsets(ops.reshape(ops.matmul(q, table), (-1, heads, p * (2 * p - 1))), p)
         return ops.pad(logits, ((0, 0), (0, 0), (l - p, 0), (l - p, 0))) if l > p else logits
 
     def compute_output_shape(self, input_shape):

@@ -14,9 +14,9 @@ from keras_vit.errors import ConfigError, PreprocessingError, require_backend
 from keras_vit.images.augmenting import finish, is_unfinished
 from keras_vit.layers.base import wide_type
 from keras_vit.layers.pooling import PatchesToPixels
-from keras_vit.models.config import ConstructorFields, describe_fields, parameters_of
+from keras_vit.models.config import ConstructorFields, change, describe_fields, parameters_of
 from keras_vit.models.preprocessing import Preprocessing, UnknownPreprocessing, preprocessing_of
-from keras_vit.models.vectors import vector_model
+from keras_vit.models.vectors import sub_model
 
 
 def image_input(height, width, num_channels, dtype):
@@ -33,7 +33,7 @@ def linear_head(x, width, dtype, name="head", use_bias=True):
 def classify_map(x, images, config, dtype):
     """The logits of a feature map (n, h', w', c): for its mean, or for each pixel with classifier="patches"."""
     if config.classifier != "patches":
-        x = keras.layers.GlobalAveragePooling2D(dtype=dtype, name="pool")(x)
+        x = keras.layers.GlobalAveragePooling2D("channels_last", dtype=dtype, name="pool")(x)
     return classify(x, images, config, dtype)
 
 
@@ -233,7 +233,7 @@ class Classifier(DistributedModel):
     def configure(cls, configuration, fields):
         """Makes the configuration from a constructor's arguments."""
         if len(configuration) == 1 and isinstance(configuration[0], cls.config_class):
-            return dataclasses.replace(configuration[0], **fields)
+            return change(configuration[0], fields)
         try:
             fields = cls.__signature__.bind(*configuration, **fields).arguments
         except TypeError as error:
@@ -276,8 +276,8 @@ class Classifier(DistributedModel):
                 layer.remat = bool(remat)
 
     def features(self, images: Any) -> Any:
-        """Images (n, h, w, channels) to the features (n, width) that the head reads."""
-        return vector_model(self, "features")(*self._standardize_inputs(images), training=False)
+        """Images (n, h, w, channels) to what the head reads: features (n, width), or those of each patch."""
+        return sub_model(self, "features")(*self._standardize_inputs(images), training=False)
 
     if not TYPE_CHECKING:  # type checkers read the arguments of Keras' methods
         fit = checks_first_batch(DistributedModel.fit)

@@ -176,7 +176,10 @@ def require_positions(config):
 def require_tokens(config):
     """Refuses a classifier whose token is missing or whose norm does not fit, and an invalid layer_scale."""
     value, reads = config.class_token, config.classifier in ("token", "token+gap")
-    require(value in (None, True, False), f"class_token must be True, False or None. Received: class_token={value!r}.")
+    require(
+        value is None or isinstance(value, bool),
+        f"class_token must be True, False or None. Received: class_token={value!r}.",
+    )
     require(
         not reads or value is not False,
         f"classifier={config.classifier!r} reads the class token. Received: class_token=False. Choose gap or map.",
@@ -221,7 +224,7 @@ class ViTConfig:
     num_layers: Annotated[int, "encoder blocks L."] = 12
     num_heads: Annotated[int, "attention heads k; divides hidden_size."] = 12
     mlp_dim: Annotated[int, "width of the MLPs' hidden layer."] = 3072
-    num_classes: Annotated[int, "width of the logits; 0 for features (n, hidden_size)."] = 1000
+    num_classes: Annotated[int, "width of the logits; 0 for the features that a head would read."] = 1000
     representation_size: Annotated[
         int | None,
         "width of the tanh layer before the head (pre-training, section 3.1); True for hidden_size, None for none.",
@@ -295,8 +298,9 @@ class ViTConfig:
     ] = option(False)
     position_interpolation: Annotated[
         PositionInterpolation,
-        'how `zoo.load` resizes position embeddings to another grid: "linear" as ViT\'s authors do, "bilinear" as '
-        'FlexiViT\'s, "bicubic" as timm, "bicubic-plain" (not antialiased) as transformers, "dinov2" as its authors.',
+        "how position embeddings are resized to another grid, by `zoo.load` or, with image_size=(None, None), by each "
+        'call: "linear" as ViT\'s authors do, "bilinear" as FlexiViT\'s, "bicubic" as timm, "bicubic-plain" (not '
+        'antialiased) as transformers, "dinov2" as its authors.',
     ] = option("linear")
     norm_after_pool: Annotated[bool, "whether the last norm follows the patches' mean (EVA, timm's SBB)."] = option(
         False, fixed=True
@@ -451,7 +455,9 @@ class ResNetConfig:
     ] = (224, 224)
     depths: Annotated[tuple[int, ...], "units of each stage: (3, 4, 6, 3) is R50."] = (3, 4, 6, 3)
     width_factor: Annotated[float, "multiplies every width; 1, 2, 3, 4 in the paper."] = 1
-    num_classes: Annotated[int, "width of the logits; 0 for features (n, 2048 * width_factor)."] = 1000
+    num_classes: Annotated[
+        int, "width of the logits; 0 for the features that a head would read: (n, 2048 * width_factor) of four stages."
+    ] = 1000
     num_channels: Annotated[int, "of the images."] = 3
     group_norm_epsilon: Annotated[float, "added to the variance; 1e-5 in the authors' code."] = 1e-5
     kernel_variance_epsilon: Annotated[float, "of the standardized kernels, 1e-10 in the authors' code."] = 1e-10
@@ -558,6 +564,14 @@ VIT_ALONE = {
     "position_embedding_at": "stem",
     "stochastic_depth_rate": 0.0,
 }
+
+
+def change(config, fields):
+    """`dataclasses.replace`, in which a ViT's stored_size follows from another image_size."""
+    if isinstance(config, ViTConfig) and "image_size" in fields:
+        free = fields["image_size"] in ((None, None), [None, None])
+        fields = {"stored_size": config.own_size if free else None, **fields}
+    return dataclasses.replace(config, **fields)
 
 
 def drop_inapplicable(config, fields):

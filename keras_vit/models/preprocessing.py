@@ -112,8 +112,8 @@ class Preprocessing:
         """
         if images.dtype == "uint8" or not images.size:
             return
-        ends = [np.asarray(self.normalize(np.full(len(self.mean), value))) for value in (0, 255)]
-        low, high = float(ends[0].min()), float(ends[1].max())
+        mean, std = np.array(self.mean), np.array(self.std)
+        low, high = float((-mean / std).min()), float(((1 - mean) / std).max())
         least, most = float(images.min()), float(images.max())
         if least < low - 4 * (high - low) or most > high + 4 * (high - low):
             raise ImageError(
@@ -127,7 +127,7 @@ class Preprocessing:
         size = self.image_size if self.crop is None else self.size_before_crop(height, width)
         antialias = self.crop is not None and self.interpolation != "nearest"
         for part in passes(height, size, self.interpolation):
-            x = ops.clip(ops.image.resize(x, part, interpolation=self.interpolation, antialias=antialias), 0, 255)
+            x = ops.clip(ops.image.resize(x, part, self.interpolation, antialias, data_format="channels_last"), 0, 255)
         top, left = crop_offset(np.array(size, "int32"), self.image_size)
         return x[:, top : top + self.image_size[0], left : left + self.image_size[1]]
 

@@ -18,8 +18,8 @@ def stem(x, config, dtype):
         dtype=dtype,
         name="root_conv",
     )(x)
-    x = keras.layers.ZeroPadding2D(1, dtype=dtype, name="root_pad")(x)
-    return keras.layers.MaxPooling2D(3, strides=2, dtype=dtype, name="root_pool")(x)
+    x = keras.layers.ZeroPadding2D(1, "channels_last", dtype=dtype, name="root_pad")(x)
+    return keras.layers.MaxPooling2D(3, 2, data_format="channels_last", dtype=dtype, name="root_pool")(x)
 
 
 def stages(x, config, dtype, unit_class, name):
@@ -87,7 +87,7 @@ def hybrid_backbone(x, config, dtype, unit_class=PostActivationBottleneck):
     )(x)
     x = GroupNormalization(epsilon=config.group_norm_epsilon, dtype=dtype, name="norm_root")(x)
     x = keras.layers.ReLU(dtype=dtype, name="relu_root")(x)
-    x = keras.layers.MaxPooling2D(3, strides=2, padding="same", dtype=dtype, name="pool_root")(x)
+    x = keras.layers.MaxPooling2D(3, 2, "same", "channels_last", dtype=dtype, name="pool_root")(x)
     return stages(x, config, dtype, unit_class, "block{}_unit{}")
 
 

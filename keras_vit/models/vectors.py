@@ -46,20 +46,27 @@ def vectors_of(model: Any) -> tuple[str, ...]:
     """
     if not isinstance(model, keras.Model):
         return ("output", "features") if gives_vectors(model) else ("output",)
+    whole = () if model.config.classifier == "patches" else ("output", "features")  # these are of each patch
     if not hasattr(model.config, "prefix_tokens"):
-        return "output", "features"
-    tokens = ("token", "gap", "token+gap") if model.config.has_class_token else ("gap",)
-    return "output", "features", *tokens
+        return whole
+    return *whole, *(("token", "gap", "token+gap") if model.config.has_class_token else ("gap",))
 
 
 def choose_vector(model: Any, vector: Vector | None) -> str:
     """Checks the name of a vector; None stands for the model's own output if that is a vector, else for "features".
 
+    A ViT that classifies each pixel has neither, and None stands for "gap".
+
     Raises:
-        ConfigError: when the model has no such vector.
+        ConfigError: when the model has no such vector, or none at all.
     """
     known = vectors_of(model)
-    name = vector or ("output" if gives_vectors(model) else "features")
+    if not known:
+        raise ConfigError(
+            f"{model.name} classifies each pixel: it has a vector for each cell of an image, but none for the image. "
+            'Load the model with classifier="gap".'
+        )
+    name = vector or ("output" if gives_vectors(model) else "features" if "features" in known else "gap")
     if name in known:
         return name
     if not isinstance(model, keras.Model) and len(known) == 1:
@@ -75,10 +82,26 @@ def part_of(model, vector):
     config = model.config
     if vector == "features":
         return keras.Model(model.inputs[0], model.get_layer("head").input)
-    if vector == config.classifier:
+    if vector == config.classifier and not getattr(config, "norm_after_pool", False):
         return keras.Model(model.inputs[0], model.get_layer("pool").output)
     pool = TakeClassToken() if vector == "token" else AveragePatches(config.prefix_tokens, vector == "token+gap")
     return keras.Model(model.inputs[0], pool(model.get_layer("encoder_norm").output))
+
+
+def sub_model(model, name):
+    """`part_of` for a name that the model has, made once."""
+    if name == "output" or (name == "features" and not model.config.num_classes):
+        return model
+    parts = PARTS.setdefault(model, {})
+    if name not in parts:
+        parts[name] = part_of(model, name)
+    return parts[name]
+
+
+def forget_traces(model: keras.Model) -> None:
+    """Lets Keras trace the model and its parts again: what they compute has changed."""
+    for part in (model, *PARTS.get(model, {}).values()):
+        part.train_function = part.test_function = part.predict_function = None
 
 
 def vector_model(model: keras.Model, vector: Vector | None = None) -> keras.Model:
@@ -88,13 +111,7 @@ def vector_model(model: keras.Model, vector: Vector | None = None) -> keras.Mode
     >>> vector_model(model, "token+gap").output_shape
     (None, 128)
     """
-    name = choose_vector(model, vector)
-    if name == "output" or (name == "features" and not model.config.num_classes):
-        return model
-    parts = PARTS.setdefault(model, {})
-    if name not in parts:
-        parts[name] = part_of(model, name)
-    return parts[name]
+    return sub_model(model, choose_vector(model, vector))
 
 
 def vector_reader(model: Any, vector: Vector | None = None) -> Callable[[Any], np.ndarray]:

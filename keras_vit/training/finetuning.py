@@ -13,6 +13,7 @@ from keras_vit.errors import COUNT, ConfigError, require_within
 from keras_vit.lora import add_factors, weights_without_lora
 from keras_vit.models.folding import fold
 from keras_vit.models.preprocessing import Preprocessing, to_probabilities
+from keras_vit.models.vectors import forget_traces
 from keras_vit.training.recipes import LAYER_DECAY
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ def enable_lora(model: Classifier, rank: int, seed: int = 0) -> None:
     for weight in model.weights:
         if id(weight) not in learning:
             weight.trainable = False
-    model.train_function = model.test_function = model.predict_function = None  # these were traced without the factors
+    forget_traces(model)
 
 
 def count_trainable(model: keras.Model) -> tuple[int, int]:

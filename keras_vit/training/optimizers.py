@@ -12,8 +12,6 @@ In addition to Keras' arguments, each optimizer takes
 
 `global_clipnorm` (and clipnorm, clipvalue) clip the gradient of the global batch. `gradient_accumulation_steps`
 averages the gradients of that many batches before one update; schedules and averages count updates.
-
-On JAX and torch, `gradient_accumulation_steps` and `ema_overwrite_frequency` raise an error.
 """
 
 from __future__ import annotations

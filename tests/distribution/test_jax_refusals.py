@@ -29,6 +29,7 @@ tries(lambda: training.strategy("jax", devices=["cpu:0", "cpu:9"]))
 tries(lambda: training.strategy("jax", model_parallel=3))
 two = training.strategy("jax", model_parallel=2)
 tries(lambda: fits(two, lambda: models.ResNet(image_size=16, depths=(1,), width_factor=0.5, num_classes=3)))
+fits(two, lambda: models.VisionTransformer(**SIZES, hidden_size=16, num_heads=2, mlp_dim=32, qkv_bias="none"))
 tries(lambda: fits(two, lambda: models.VisionTransformer(**SIZES, hidden_size=15, num_heads=3, mlp_dim=32)))
 """
 SENTENCES = (

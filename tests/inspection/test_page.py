@@ -12,7 +12,7 @@ from slowness import slow_but
 
 from keras_vit import inspection, models
 from keras_vit.errors import ConfigError, PreprocessingError
-from keras_vit.models.preprocessing import UnknownPreprocessing
+from keras_vit.models.preprocessing import Preprocessing, UnknownPreprocessing
 
 VIT = {"patch_size": 8, "hidden_size": 16, "num_layers": 3, "num_heads": 2, "mlp_dim": 16}
 IMAGES = [np.random.default_rng(i).integers(0, 256, (40 + i, 50, 3), "uint8") for i in range(10)]
@@ -54,6 +54,19 @@ def test_page_of_a_resnet_and_of_a_model_without_head(tmp_path):
     assert headings((tmp_path / "b.html").read_text("utf-8")) == SECTIONS
     inspection.report(models.ResNet(image_size=(32, 32), depths=(1,), num_classes=0), IMAGES[:1], tmp_path / "c.html")
     assert headings((tmp_path / "c.html").read_text("utf-8")) == ["Filters"]
+
+
+@pytest.mark.slow
+def test_pages_of_models_that_classify_pixels_or_take_any_size(tmp_path):
+    resnet = models.ResNet(image_size=(32, 32), depths=(1,), num_classes=5, classifier="patches")
+    inspection.report(resnet, IMAGES[:1], tmp_path / "a.html")
+    assert headings((tmp_path / "a.html").read_text("utf-8")) == ["Filters"]
+    inspection.report(small("patches"), IMAGES[:2], tmp_path / "b.html", names=["first"])
+    page = (tmp_path / "b.html").read_text("utf-8")
+    assert headings(page) == SECTIONS and "first" in page and "image 2" in page
+    free = small(image_size=(None, None), stored_size=(24, 32), preprocessing=Preprocessing((16, 24)))
+    inspection.report(free, IMAGES[:1], tmp_path / "c.html")
+    assert headings((tmp_path / "c.html").read_text("utf-8")) == ["Predictions", *SECTIONS]
 
 
 @pytest.mark.slow

@@ -168,6 +168,7 @@ def test_colours_are_principal_components():
     for channel, feature in enumerate((0, 2, 4)):
         correlation = np.corrcoef(colours[..., channel].ravel(), grids[..., feature].ravel())[0, 1]
         assert abs(correlation) > 0.97
+    assert inspection.feature_colours(grids[:1, :1, :2]).shape == (1, 1, 2, 3)  # fewer patches than colours
 
 
 def test_the_mean_of_a_class_activation_is_the_logit(resnet):

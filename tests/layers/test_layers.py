@@ -137,6 +137,14 @@ def test_attention(patches):
         close(layer.export_call(keras.ops.convert_to_tensor(x, "float32"), class_token=True), expected[:, :1])
 
 
+def test_shapes_of_attention_are_known_before_it_runs():
+    x, queries = keras.Input((7, 12)), keras.Input((3, 12))
+    layer = layers.MultiHeadSelfAttention(num_heads=3)
+    y, a = layer(x, return_weights=True)
+    assert (y.shape, a.shape) == ((None, 7, 12), (None, 3, 7, 7))
+    assert layer(x, class_token=True).shape == (None, 1, 12) and layer(x, queries=queries).shape == (None, 3, 12)
+
+
 @pytest.mark.parametrize("approximate", [True, False])
 def test_encoder_block(approximate):
     x = RNG.normal(size=(2, 5, 8))
@@ -200,7 +208,7 @@ def convolve(x, kernel, strides, before, after):
 
 @pytest.mark.parametrize(
     ("padding", "k", "strides", "before", "after"),
-    [("fixed", 7, 2, 3, 3), ("fixed", 3, 2, 1, 1), ("fixed", 3, 1, 1, 1), ("fixed", 1, 2, 0, 0)]
+    [("fixed", 7, 2, 3, 3), ("fixed", 3, 2, 1, 1), ("fixed", 3, 1, 1, 1), ("fixed", 1, 2, 0, 0), ("fixed", 2, 1, 0, 0)]
     + [("same", 7, 2, 2, 3), ("same", 3, 2, 0, 1), ("same", 3, 1, 1, 1), ("same", 1, 2, 0, 0)],
 )
 def test_standardized_convolution(padding, k, strides, before, after):
@@ -211,6 +219,7 @@ def test_standardized_convolution(padding, k, strides, before, after):
     moments = {"axis": (0, 1, 2), "keepdims": True}
     kernel = (kernel - kernel.mean(**moments)) / (np.sqrt(kernel.var(**moments) + 0.01) + 0.1)
     close(layer(x), convolve(x, kernel, strides, before, after))
+    assert layer.compute_output_shape(x.shape) == tuple(layer(x).shape)
 
 
 def test_dropout_is_where_appendix_b1_puts_it(monkeypatch):

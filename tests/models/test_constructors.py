@@ -27,6 +27,8 @@ def test_a_configuration_its_fields_and_their_order_make_the_same_model():
 def test_fields_change_a_configuration():
     model = models.VisionTransformer(models.ViTConfig(**SMALL), num_classes=5, labels=[*"abcde"])
     assert (model.config.num_classes, model.config.hidden_size, model.output_shape) == (5, 16, (None, 5))
+    free = models.VisionTransformer(model.config, image_size=(None, None)).config
+    assert free.stored_size == (16, 16) and models.VisionTransformer(free, image_size=24).config.stored_size is None
 
 
 def test_an_unknown_or_contradicting_field_is_refused():
@@ -34,6 +36,8 @@ def test_an_unknown_or_contradicting_field_is_refused():
         models.VisionTransformer(hiden_size=16)
     with pytest.raises(ConfigError, match="must be divisible by num_heads"):
         models.VisionTransformer(models.ViTConfig(**SMALL), num_heads=3)
+    with pytest.raises(ConfigError, match="class_token must be True, False or None. Received: class_token=0"):
+        models.VisionTransformer(**SMALL, class_token=0)
     with pytest.raises(ConfigError, match="image_size must be"):
         models.VisionTransformer(models.ResNetConfig())
 

@@ -55,6 +55,7 @@ def test_every_kind_gives_the_same_in_fewer_operations():
         for found in (folded(images), keras.Model(folded.input, folded.output)(images)):
             scale = np.abs(expected).max()
             np.testing.assert_allclose(found, expected, atol=1e-5 * scale, rtol=0, err_msg=name)
+        np.testing.assert_allclose(folded(images, training=True), expected, atol=1e-5 * scale, rtol=0, err_msg=name)
         assert count_operations(folded) < count_operations(model), name
         assert all(map(np.array_equal, model.get_weights(), before)), name
 

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from keras_vit import models
 from keras_vit.data.augment.crops import resize_for_evaluation
 from keras_vit.errors import ConfigError, ImageError
 from keras_vit.export import predict_script
@@ -96,6 +97,25 @@ def test_sizes_are_rounded_as_torchvision_does(height, width):
 def test_one_channel():
     grey = Preprocessing((8, 8), mean=(0.5,), std=(0.5,))(np.full((2, 20, 30, 1), 255, "uint8"))
     np.testing.assert_array_equal(grey, np.ones((2, 8, 8, 1)))
+
+
+@pytest.fixture
+def channels_first():
+    keras.config.set_image_data_format("channels_first")
+    yield
+    keras.config.set_image_data_format("channels_last")
+
+
+def test_keras_own_order_of_axes_changes_nothing(channels_first):
+    image = np.random.default_rng(0).integers(0, 256, (1, 60, 90, 3), "uint8")
+    assert np.shape(Preprocessing((32, 48), crop=0.9)(image)) == (1, 32, 48, 3)
+    fields = {"image_size": 64, "patch_size": 2, "hidden_size": 16, "num_layers": 1, "num_heads": 2, "mlp_dim": 16}
+    hybrid = models.VisionTransformer(**fields, backbone={"depths": (1,)}, num_classes=3)
+    resnet = models.ResNet(image_size=64, depths=(1, 1), width_factor=0.5, num_classes=3)
+    for model in (hybrid, resnet):
+        again = model.from_config(model.get_config())
+        assert model(np.zeros((2, 64, 64, 3), "float32")).shape == (2, 3)
+        assert {layer.data_format for layer in again.layers if hasattr(layer, "data_format")} == {"channels_last"}
 
 
 @pytest.mark.parametrize("one", [1, 1.0, np.float32(1), True + 0])

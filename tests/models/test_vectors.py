@@ -7,9 +7,9 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit import models, zoo
+from keras_vit import models, training, zoo
 from keras_vit.errors import ConfigError
-from keras_vit.models.vectors import choose_vector, vector_model, vectors_of
+from keras_vit.models.vectors import choose_vector, vector_model, vector_reader, vectors_of
 
 IMAGES = np.random.default_rng(0).uniform(-1, 1, (3, 32, 32, 3)).astype("float32")
 MODELS = {  # fields of a small ViT, the vectors that it has, and the one that it gives where none is named
@@ -18,6 +18,7 @@ MODELS = {  # fields of a small ViT, the vectors that it has, and the one that i
     "a projection": ({"num_classes": 9, "head_bias": False}, ("token", "gap", "token+gap"), "output"),
     "registers": ({"num_classes": 7, "num_registers": 2, "classifier": "token+gap"}, ("token", "gap"), "features"),
     "attention pooling": ({"num_classes": 0, "classifier": "map"}, ("gap",), "output"),
+    "a norm after the mean": ({"num_classes": 0, "classifier": "gap", "norm_after_pool": True}, ("gap",), "output"),
     "a tanh layer": ({"num_classes": 7, "representation_size": 5}, ("token", "gap"), "features"),
 }
 
@@ -56,6 +57,27 @@ def test_vectors_are_what_their_names_say(name):
 def test_a_resnet_has_the_vector_that_its_head_reads():
     model = models.ResNet(image_size=(32, 32), depths=(1, 1), num_classes=5)
     assert vectors_of(model) == ("output", "features") and vector_model(model).output_shape == (None, 512)
+
+
+def test_models_that_classify_pixels_have_vectors_of_images_alone():
+    vit = zoo.load("ViT-Test/4", weights=None, num_classes=3, classifier="patches", class_token=True)
+    assert vectors_of(vit) == ("token", "gap", "token+gap") and choose_vector(vit, None) == "gap"
+    assert vector_model(vit).output_shape == (None, 64) and vit.features(IMAGES).shape == (3, 64, 64)
+    resnet = models.ResNet(image_size=(32, 32), depths=(1,), num_classes=5, classifier="patches")
+    with pytest.raises(ConfigError, match='classifies each pixel: .* Load the model with classifier="gap"'):
+        vector_model(resnet)
+
+
+@pytest.mark.slow
+def test_vectors_are_those_of_the_model_as_it_is_now():
+    model = zoo.load("ViT-Test/4", weights=None, num_classes=3)
+    before = vector_reader(model)(IMAGES)
+    training.enable_lora(model, 2)
+    for weight in model.trainable_weights:
+        weight.assign(weight + 0.1)
+    after = vector_reader(model)(IMAGES)
+    np.testing.assert_allclose(after, np.asarray(model.features(IMAGES)), atol=1e-5)
+    assert np.abs(after - before).max() > 0.01
 
 
 @pytest.mark.slow

@@ -76,6 +76,19 @@ def test_a_run_copies_its_state_out_of_the_loop_at_checkpoints_alone(tmp_path, m
     assert len(steps) == 8 and set(copies) <= {0, 4, 8}
 
 
+@pytest.mark.skipif(keras.backend.backend() == "torch", reason="torch has no microbatches")
+@pytest.mark.parametrize("weights", [np.zeros(8, "float32"), None])
+def test_microbatches_without_weight_or_weights(weights):
+    keras.utils.set_random_seed(0)
+    model = MODELS["vit"]()
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(True, reduction="mean_with_sample_weight"))
+    model.microbatches, before = 2, model.get_weights()
+    images, labels = examples()
+    model.fit(((images[:8], labels[:8], weights) for _ in range(2)), steps_per_epoch=2, verbose=0)
+    unchanged = all(map(np.array_equal, model.get_weights(), before))
+    assert unchanged == (weights is not None) and all(np.isfinite(weight).all() for weight in model.get_weights())
+
+
 RATES = ("dropout_rate", "attention_dropout_rate", "stochastic_depth_rate")
 SIZES = dict(image_size=16, patch_size=4, hidden_size=32, num_layers=2, num_heads=4, mlp_dim=64, num_classes=10)
 HYBRID = {**SIZES, "patch_size": 2, "backbone": {"depths": (1,), "width_factor": 0.5}}

@@ -177,7 +177,7 @@ def gelu(call, layer, x, training=None):
 
 @fast_path
 def layer_norm(call, layer, x, training=None):
-    if TENSORFLOW and training:
+    if TENSORFLOW and training and not layer.folded:
         return tf.cast(normalize(*map(widen, (x, layer.gamma, layer.beta)), epsilon=layer.epsilon), x.dtype)
     return call(layer, x, training=training)
 

@@ -12,7 +12,6 @@ from keras import StatelessScope, ops, remat
 
 from keras_vit.distribution.replicas import TENSORFLOW
 from keras_vit.layers.base import fast_path, widen
-from keras_vit.layers.positions import align_offsets, spread_offsets
 
 AVAILABLE = keras.backend.backend() in ("tensorflow", "jax")  # elsewhere A is always whole
 BLOCK = 2**21  # elements of A in a block of an image: 8 MiB in float32, so that it fits a processor's cache
@@ -32,68 +31,63 @@ def next_after(i, done):
     return i + 1 + ops.minimum(ops.cast(ops.isnan(ops.reshape(done, (-1,))[0]), "int32"), 0)
 
 
+def weigh(q, k):
+    return ops.softmax(ops.matmul(q, transpose(k)))
+
+
 class BlockwiseAttention:
     """A v of scaled queries, keys and values, each (n, heads, l, d / heads), with a gradient of its own.
 
     Args:
         heads, l: numbers of heads and tokens.
         drop: applies dropout to (a block of A or of its gradient, number of the block), with the same mask each time.
-        patches: number of patches, the last tokens, for relative position embeddings; 0 for no such embeddings.
     """
 
-    def __init__(self, heads, l, drop, patches=0):
+    def __init__(self, heads, l, drop):
         rows = max(ROWS, BLOCK // (heads * l))
         self.count = -(-l // rows)
-        # Queries of a block; the last is padded by up to count - 1 zeros. `align_offsets` needs two rows.
-        self.rows = max(2, -(-l // self.count))
-        self.heads, self.length = heads, l
-        self.drop, self.patches = drop, patches
+        self.rows = -(-l // self.count)  # queries of a block; the last is padded by up to count - 1 zeros
+        self.heads, self.length, self.drop = heads, l, drop
 
-    def attend(self, q, k, v, *embedding):
-        """A v; `embedding` is that of relative positions, (2 * patches - 1, d / heads), or absent."""
-        return ops.custom_gradient(self.attend_with_gradient)(q, k, v, *embedding)
+    def attend(self, q, k, v):
+        return ops.custom_gradient(self.attend_with_gradient)(q, k, v)
 
-    def attend_with_gradient(self, q, k, v, *embedding):
-        blocks, tables = self.split(q), self.pad_tables(embedding)
+    def attend_with_gradient(self, q, k, v):
+        blocks = self.split(q)
 
         def step(_, state):
             i, y = state
-            block = ops.matmul(self.drop(self.weigh(blocks[i], k, tables, i), i), v)
+            block = ops.matmul(self.drop(weigh(blocks[i], k), i), v)
             return next_after(i, block), put_block(y, block, i)
 
         y = ops.fori_loop(0, self.count, step, (ops.zeros((), "int32"), ops.zeros_like(blocks)))[1]
         y = self.join(y)
 
         def differentiate(dy):
-            return self.differentiate(q, k, v, embedding, y, dy)
+            return self.differentiate(q, k, v, y, dy)
 
         return y, differentiate
 
-    def differentiate(self, q, k, v, embedding, y, dy):
-        """The gradients of q, k, v and the embedding, given dy, that of y = A v."""
-        blocks, tables, dys = self.split(q), self.pad_tables(embedding), self.split(dy)
+    def differentiate(self, q, k, v, y, dy):
+        """The gradients of q, k and v, given dy, that of y = A v."""
+        blocks, dys = self.split(q), self.split(dy)
         # The softmax's gradient subtracts sum(A dA) of each row, which equals sum(y dy).
         inner = self.split(ops.sum(widen(dy) * widen(y), axis=-1, keepdims=True))
 
         def step(_, state):
-            i, dq, dk, dv, dtables = state
+            i, dq, dk, dv = state
             block, dy = blocks[i], dys[i]
-            a = self.weigh(block, k, tables, i)
+            a = weigh(block, k)
             dv = dv + widen(ops.matmul(transpose(self.drop(a, i)), dy))
             da = self.drop(ops.matmul(dy, transpose(v)), i)
             dlogits = a * (da - ops.cast(inner[i], a.dtype))
             dk = dk + widen(ops.matmul(transpose(dlogits), block))
-            dblock = ops.matmul(dlogits, k)
-            if self.patches:
-                more, dtables = self.differentiate_relative(dlogits, block, tables, dtables, i)
-                dblock = dblock + more
-            return next_after(i, dk), put_block(dq, dblock, i), dk, dv, dtables
+            return next_after(i, dk), put_block(dq, ops.matmul(dlogits, k), i), dk, dv
 
         zeros = ops.zeros_like(widen(dy))  # made from dy, so that they exist in the backward pass alone
-        state = (ops.zeros((), "int32"), ops.zeros_like(dys), zeros, zeros, [ops.zeros_like(widen(x)) for x in tables])
-        _, dq, dk, dv, dtables = ops.fori_loop(0, self.count, step, state)
-        dtables = [x[self.padding : self.padding + 2 * self.patches - 1] for x in dtables]
-        return self.join(dq), *(ops.cast(x, q.dtype) for x in (dk, dv, *dtables))
+        state = (ops.zeros((), "int32"), ops.zeros_like(dys), zeros, zeros)
+        _, dq, dk, dv = ops.fori_loop(0, self.count, step, state)
+        return self.join(dq), *(ops.cast(x, q.dtype) for x in (dk, dv))
 
     @property
     def padding(self):
@@ -110,43 +104,6 @@ class BlockwiseAttention:
         """The inverse of `split`."""
         x = ops.reshape(ops.transpose(x, (1, 2, 0, 3, 4)), (-1, self.heads, self.count * self.rows, x.shape[-1]))
         return x[:, :, : self.length]
-
-    def weigh(self, q, k, tables, i):
-        """A of the i-th block, (n, heads, rows, l)."""
-        logits = ops.matmul(q, transpose(k))
-        return ops.softmax(logits + self.relate(q, tables, i) if self.patches else logits)
-
-    def pad_tables(self, embedding):
-        """Pads the relative embedding, if there is one, by zeros at both ends, so that every `window` fits."""
-        tokens = self.length - self.patches
-        return [ops.pad(x, ((self.padding, tokens), (0, 0))) for x in embedding]
-
-    def window(self, i):
-        """First row and number of the embeddings of the offsets from the i-th block's queries to the patches."""
-        return (self.count - 1 - i) * self.rows, self.patches + self.rows - 1
-
-    def patches_alone(self, q, i):
-        """Sets queries of the i-th block to 0 if their tokens are before the patches, where there are no offsets."""
-        is_patch = i * self.rows + ops.arange(self.rows) >= self.length - self.patches
-        return q * ops.cast(is_patch, q.dtype)[:, None]
-
-    def relate(self, q, tables, i):
-        """`RelativePositionLogits` of the i-th block's queries: (n, heads, rows, d / heads) to (n, heads, rows, l)."""
-        start, length = self.window(i)
-        table = ops.slice(tables[0], (start, 0), (length, q.shape[-1]))
-        logits = ops.matmul(self.patches_alone(q, i), transpose(table))
-        logits = align_offsets(ops.reshape(logits, (-1, self.heads, self.rows * length)), self.rows, self.patches)
-        return ops.pad(logits, ((0, 0), (0, 0), (0, 0), (self.length - self.patches, 0)))
-
-    def differentiate_relative(self, dlogits, q, tables, dtables, i):
-        """Differentiates `relate`: the gradient of the queries, and the table's with this block's added."""
-        start, length = self.window(i)
-        size = (length, q.shape[-1])
-        by_offset = spread_offsets(dlogits[..., self.length - self.patches :])
-        dq = self.patches_alone(ops.matmul(by_offset, ops.slice(tables[0], (start, 0), size)), i)
-        dtable = widen(ops.einsum("nhqo,nhqc->oc", by_offset, self.patches_alone(q, i)))
-        dtable = dtable + ops.slice(dtables[0], (start, 0), size)
-        return dq, [ops.slice_update(dtables[0], (start, 0), dtable)]
 
 
 class DrawnSeed(keras.random.SeedGenerator):
@@ -188,11 +145,8 @@ def attention_in_blocks(call, layer, q, k, v, training=None, whole=False):
     l = q.shape[1]
     if whole or l != k.shape[1] or not is_too_large(layer, l):
         return call(layer, q, k, v, training, whole)
-    embedding = () if layer.relative is None else (ops.cast(layer.relative.embedding, q.dtype),)
-    blockwise = BlockwiseAttention(
-        layer.num_heads, l, draw_blocks(layer.dropout, training), layer.relative_patches or 0
-    )
-    y = blockwise.attend(*(layer.split_heads(x) for x in (q * layer.scale, k, v)), *embedding)
+    blockwise = BlockwiseAttention(layer.num_heads, l, draw_blocks(layer.dropout, training))
+    y = blockwise.attend(*(layer.split_heads(x) for x in (q * layer.scale, k, v)))
     return layer.join_heads(y), None
 
 
