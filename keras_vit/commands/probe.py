@@ -106,7 +106,8 @@ def evaluate_few_shot(
     import_keras()
     train, test, split = open_splits(dataset, split)
     loaded = zoo.load(path)
-    found = evaluation.evaluate_few_shot(loaded, train, test, shots, range(seeds), batch_size)
+    with data.data_errors():
+        found = evaluation.evaluate_few_shot(loaded, train, test, shots, range(seeds), batch_size)
     if as_json:
         print(json.dumps(found))
     else:

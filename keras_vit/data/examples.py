@@ -319,7 +319,9 @@ class Examples:
         read = tf.function(read, autograph=False)  # traced once, for all that call it
 
         def fill(chunk):
-            find = functools.partial(self.unreadable.find_readable, channels=channels)  # it also names the others
+            find = functools.partial(
+                self.unreadable.find_readable, channels=channels, redraw=redraw
+            )  # it also names the others
             places = tf.ensure_shape(tf.numpy_function(find, [chunk["index"], chunk["data"]], tf.int64), (None,))
             if redraw:
                 return fill_with_redraws(chunk, share.chunk, places, read, self.num_examples)

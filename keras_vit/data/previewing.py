@@ -9,6 +9,7 @@ import tensorflow as tf
 from keras_vit.data.augment.rows import Augmentation, find_augmentation
 from keras_vit.data.errors import DataError
 from keras_vit.data.examples import Examples
+from keras_vit.data.reading.batches import why_unreadable
 from keras_vit.data.reading.sources import take_examples, whole_image
 from keras_vit.errors import shorten
 from keras_vit.files import require_local, write_whole
@@ -51,6 +52,9 @@ def collect_views(
     source.labels = tf.range(count)  # numbers of images in place of classes, to find the shares in a mixed image
     numbered = dataclasses.replace(examples, class_names=tuple(map(str, range(count))), source=source)
     stored = source.lookup(tf.range(count, dtype=tf.int64))
+    for i, each in enumerate(stored):
+        if reason := why_unreadable(source, each, channels):
+            raise DataError(f"{source.name_of(i)} cannot be read: {reason}")
     originals = [np.asarray(source.read_part(each, whole_image, channels)) for each in stored]
     views = np.empty((count, versions, *preprocessing.image_size, channels), "uint8")
     shares = np.empty((count, versions, count), "float32")
@@ -114,12 +118,12 @@ def draw_preview(
         examples: from `keras_vit.data.load`.
         preprocessing: the model's; None for 224 pixels.
         augmentation: an `Augmentation` or the name of a row of AUGMENTATIONS; None for the dataset's own.
-        count: number of images, chosen at random, from as many classes as possible.
+        count: number of images, at most all, chosen at random, from as many classes as possible.
         versions: number of augmented versions of each image.
         seed: for the choice of images and for the augmentation.
 
     Raises:
-        DataError: for more images than there are, an unknown augmentation, or an image that cannot be read.
+        DataError: for an unknown augmentation, or an image that cannot be read.
 
     >>> small = keras_vit.models.Preprocessing((32, 32))
     >>> draw_preview(keras_vit.data.load("digits"), "preview.png", small, augmentation="bit-mixup")

@@ -65,6 +65,11 @@ def predict_examples(
             "evaluate judges one class for each image. Judge masks by mean_iou(model, examples) and examples of a "
             f"masks:FOLDER. Received: {model.name} and {examples.name}."
         )
+    if examples.multi_label:
+        raise ConfigError(
+            "evaluate judges images of one class. Judge several classes by evaluate_multi_label(model, examples). "
+            f"Received: {examples.name}."
+        )
     names, batches = matched_batches(model, examples, batch_size)
     found = collect(model.predict_on_batch, model, batches, keep, tell)
     if not len(found.ranks):
@@ -163,7 +168,7 @@ def evaluate_multi_label(
     """Average precision of every class (scikit-learn's), over every image once.
 
     Args:
-        model: a model with as many classes as the examples.
+        model: a classifier, whose classes are matched as by `evaluate`.
         examples: examples whose images have several classes, as from a "csv:FILE".
         batch_size, tell: as for `evaluate`.
 
@@ -174,13 +179,11 @@ def evaluate_multi_label(
     >>> evaluate_multi_label(model, keras_vit.data.load("csv:photos.csv", "test"))  # doctest: +SKIP
     """
     require_described(model)
-    if not examples.multi_label or model.config.num_classes != examples.num_classes:
-        kind = "several classes" if examples.multi_label else "one class"
+    if not examples.multi_label:
         raise ConfigError(
-            f"evaluate_multi_label takes images of several classes, and a model of the same ones. {examples.name} has "
-            f"{kind} per image, of {examples.num_classes}; the model has {model.config.num_classes}."
+            f"evaluate_multi_label takes images of several classes. Those of {examples.name} have one: call evaluate."
         )
-    batches = examples.evaluation(batch_size, model.preprocessing)
+    names, batches = matched_batches(model, examples, batch_size)
     found = predict_batches(choose_predict(model), batches, tell)
     labels, logits = (np.concatenate(column) for column in zip(*((y, z) for *_, y, z in found), strict=True))
-    return score_labels(labels, logits, examples.class_names)
+    return score_labels(labels, logits, names)

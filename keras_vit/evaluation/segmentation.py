@@ -130,6 +130,8 @@ def draw_masks(found: Segmentation, path: str | os.PathLike) -> None:
     """Writes a PNG of the worst masks: for each the image, the true classes over it, and the predicted ones."""
     from matplotlib.patches import Patch
 
+    if not found.worst:
+        raise ConfigError("There are no masks to draw. Keep some: mean_iou(model, examples, keep=8).")
     names, used = [score.name for score in found.classes], set()
     with write_figure(path, 7.5, 2.2 * len(found.worst) + 1) as figure:
         for axes, (image, labels, predicted, right) in zip(

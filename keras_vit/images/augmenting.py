@@ -106,7 +106,7 @@ def augment(images, operations=None, tables=None):
     """All layers of RandAugment, if there are any: float32 (n, h, w, c) of uint8 images."""
     images = ops.cast(images, "float32")
     for layer in range(0 if operations is None else operations.shape[1]):
-        images = operate(images, operations[:, layer], tables[:, layer])
+        images = operate(images, ops.cast(operations[:, layer], "float32"), tables[:, layer])
     return images
 
 
@@ -122,6 +122,6 @@ def finish(batch):
     if "mixing" not in batch:
         return images
     partners = augment(*(batch.get(f"partner_{name}") for name in names))
-    mixing = batch["mixing"]
+    mixing = ops.cast(batch["mixing"], "float32")
     share = ops.where(covers(mixing[:, :4], *images.shape[1:3], 0.5), mixing[:, 4, None, None, None], 0.0)
     return (1 - share) * images + share * partners

@@ -31,6 +31,8 @@ def require_pixels(array: np.ndarray) -> None:
     if array.dtype.kind not in "iuf":
         raise ImageError(f"An array of {array.dtype} is no image. {EXPECTED}")
     least, most = array.min(), array.max()
+    if not np.isfinite([least, most]).all():
+        raise ImageError(f"{EXPECTED} Received: {array.dtype} with NaN or infinity.")
     received = f"{EXPECTED} Received: {array.dtype} from {least:.5g} to {most:.5g}."
     if least < 0:
         raise ImageError(f"{received} If the image is normalized already, give it to the model itself: model(images).")

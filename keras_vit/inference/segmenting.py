@@ -65,6 +65,11 @@ def segment_each(
             f"{model.name} gives an image one class, not each pixel. Fine-tune a model on masks: keras-vit finetune "
             "--task segmentation --data masks:FOLDER."
         )
+    if batch_size < 1 or model.config.num_classes > UNSEEN:
+        raise ConfigError(
+            f"segment takes batches of one image or more, and models of at most {UNSEEN} classes. Received: "
+            f"batch_size={batch_size}, and {model.config.num_classes} classes."
+        )
     return segment_batches(model, images, batch_size, skip)
 
 

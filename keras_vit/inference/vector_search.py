@@ -36,10 +36,16 @@ def unit_rows(vectors, rows):
     import faiss
 
     block = np.array(vectors[rows], "float32", order="C")
-    faiss.normalize_L2(block)
-    if not np.isfinite(block.sum()):
+    if not np.isfinite(np.einsum("ij,ij->i", block, block)).all():
         raise ConfigError("Vectors and queries must be finite. Received: NaN, infinity, or a length beyond float32.")
+    faiss.normalize_L2(block)
     return block
+
+
+def sort_found(numbers, cosines):
+    """Both in the order of falling cosines; equal ones in the order of their numbers."""
+    best = np.lexsort((numbers, -cosines))
+    return np.take_along_axis(numbers, best, axis=1), np.take_along_axis(cosines, best, axis=1)
 
 
 def compare_all(vectors: np.ndarray, queries: np.ndarray, count: int) -> Found:
@@ -51,8 +57,7 @@ def compare_all(vectors: np.ndarray, queries: np.ndarray, count: int) -> Found:
         block = unit_rows(vectors, slice(start, start + ROWS))
         values, rows = faiss.knn(queries, block, min(count, len(block)), metric=faiss.METRIC_INNER_PRODUCT)
         numbers, cosines = np.hstack([numbers, rows + start]), np.hstack([cosines, values])
-        best = np.lexsort((numbers, -cosines))[:, :count]
-        numbers, cosines = (np.take_along_axis(x, best, axis=1) for x in (numbers, cosines))
+        numbers, cosines = (x[:, :count] for x in sort_found(numbers, cosines))
     return numbers, cosines
 
 
@@ -65,7 +70,7 @@ def search_lists(index, queries, count, lists):
         few = faiss.SearchParametersIVF(nprobe=min(lists, index.nlist))
         cosines, numbers = index.search(queries, count, params=few)
         if numbers.min(initial=0) >= 0 or lists >= index.nlist:
-            return numbers, cosines
+            return sort_found(numbers, cosines)
         lists *= 2
 
 

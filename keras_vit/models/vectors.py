@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_vit.distribution import DistributedModel
 from keras_vit.errors import ConfigError
 from keras_vit.layers import AveragePatches, TakeClassToken
 from keras_vit.models.config import Vector
@@ -81,11 +82,11 @@ def part_of(model, vector):
     """The sub-model from images to (n, d) for a name from `choose_vector`."""
     config = model.config
     if vector == "features":
-        return keras.Model(model.inputs[0], model.get_layer("head").input)
+        return DistributedModel(model.inputs[0], model.get_layer("head").input)
     if vector == config.classifier and not getattr(config, "norm_after_pool", False):
-        return keras.Model(model.inputs[0], model.get_layer("pool").output)
+        return DistributedModel(model.inputs[0], model.get_layer("pool").output)
     pool = TakeClassToken() if vector == "token" else AveragePatches(config.prefix_tokens, vector == "token+gap")
-    return keras.Model(model.inputs[0], pool(model.get_layer("encoder_norm").output))
+    return DistributedModel(model.inputs[0], pool(model.get_layer("encoder_norm").output))
 
 
 def sub_model(model, name):

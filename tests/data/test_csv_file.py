@@ -143,8 +143,13 @@ def test_average_precision_of_a_model_that_sees_one_class(folder):
     )
     found = evaluation.evaluate_multi_label(model, examples, 16)  # its head is zero: every logit ties
     assert [score.average_precision for score in found.classes] == [0.25, 0.5] and found.count == 40
-    with pytest.raises(ConfigError, match="has several classes per image, of 2; the model has 5"):
+    with pytest.raises(ConfigError, match="The model has 5 classes, .* has 2"):
         evaluation.evaluate_multi_label(type(model)(**{**model.get_config(), "num_classes": 5}), examples)
+    named = type(model)(**{**model.get_config(), "labels": examples.class_names[::-1]})  # classes are found by name
+    again = evaluation.evaluate_multi_label(named, examples, 16)
+    assert [score.average_precision for score in again.classes] == [0.5, 0.25]
+    with pytest.raises(ConfigError, match="Judge several classes by evaluate_multi_label"):
+        evaluation.evaluate(model, examples)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import os
 import shutil
 import struct
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -337,6 +338,17 @@ def test_unreadable_images_do_not_count_in_evaluation(photos):
     assert (labels[weights > 0] == 0).sum() == 16
 
 
+@pytest.mark.parametrize("batch_size", [1, 32])
+def test_the_last_image_may_be_the_one_that_is_unreadable(photos, batch_size):
+    """Copies of it, of weight 0, fill the last batch."""
+    examples = load(photos, "train+validation")
+    some = load(photos, "train+validation", examples=5)
+    assert len(some.paths()) == 5 and set(some.paths()) < set(examples.paths())
+    Path(examples.paths()[-1]).write_text("no image")
+    weights = np.concatenate([weight for _, _, weight in examples.evaluation(batch_size, SIZE)])
+    assert weights.sum() == examples.num_examples - 1
+
+
 def test_paths_are_of_the_images_that_were_evaluated(tmp_path):
     """Each image is of one shade, which its name says."""
     for i in range(20):
@@ -414,7 +426,7 @@ def fashion(tmp_path):
     return tmp_path
 
 
-def test_fashion_mnist(fashion):
+def test_fashion_mnist(fashion, monkeypatch):
     counts = [data.load(f"fashion_mnist:{fashion}", split).num_examples for split in ("train", "validation", "test")]
     assert counts == [45, 5, 20]
     joined = data.load(f"fashion_mnist:{fashion}", "test+train")
@@ -425,6 +437,8 @@ def test_fashion_mnist(fashion):
     )
     assert images.shape == (20, 28, 28, 3)
     np.testing.assert_array_equal(labels, np.arange(20) % 10)
+    monkeypatch.setenv("HOME", str(fashion))
+    assert data.load("fashion_mnist:~", "test").num_examples == 20
 
 
 @pytest.mark.parametrize(
@@ -433,6 +447,7 @@ def test_fashion_mnist(fashion):
         (lambda path: path.unlink(), "There is no file"),
         (lambda path: path.write_bytes(b"no gzip"), "cannot be read"),
         (lambda path: path.write_bytes(path.read_bytes()[:-12]), "cannot be read"),
+        (lambda path: path.write_bytes(path.read_bytes()[:10] + b"\xff" * 40), "cannot be read"),
         (lambda path: path.write_bytes(gzip.compress(b"\0\0\10\1\0\0\0\7")), "is not an idx file"),
         (lambda path: write_idx(path, np.arange(7, dtype="uint8")), "50 train images and 7 labels"),
         (lambda path: write_idx(path, np.arange(50, dtype="uint8")), "Example 10 .* has the label 10"),

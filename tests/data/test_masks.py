@@ -64,6 +64,10 @@ def test_splits(folder, tmp_path):
     counts = {split: data.load(f"masks:{tmp_path}", split).num_examples for split in ("train", "validation", "test")}
     assert counts == {"train": 4, "validation": 4, "test": 4}
     assert data.load(f"masks:{tmp_path}").class_names == ("class 0", "class 1", "class 2")
+    (tmp_path / "classes.txt").write_text("sky\nsea\nsand\n", "utf-8-sig")  # as Windows' editor writes it
+    assert data.load(f"masks:{tmp_path}").class_names == ("sky", "sea", "sand")
+    with pytest.raises(DataError, match="stratified=True needs examples in memory that have one class each"):
+        data.load(f"masks:{tmp_path}", examples=2, stratified=True)
     every = data.load(f"masks:{folder}", "train+validation")
     assert every.num_examples == 20 and data.load(f"masks:{folder}").num_examples == 16
     assert schemes.would_read(f"masks:{folder}", folder / "images") and not schemes.would_read(f"masks:{folder}", "run")
@@ -87,6 +91,7 @@ def palette(mask):
         (lambda f: Image.new("I;16", (28, 28)).save(f / "masks/0001.png"), "is of mode I;16. A mask is a grey PNG"),
         (lambda f: (f / "masks/0001.png").write_bytes(b"\x89PNG"), "cannot be read as a mask: .* Save it as PNG"),
         (lambda f: (f / "classes.txt").write_text("sky\nsky\n"), "must name 2 to 255 classes .* Received: 2"),
+        (lambda f: (f / "classes.txt").write_text("ciel\nété\n", "latin-1"), "is not text in UTF-8. Save it as UTF-8"),
         (lambda f: shutil.copy(f / "images/0001.png", f / "images/0001.jpg"), "0001.jpg and 0001.png for one mask"),
         (shutil.rmtree, "There is no folder .* Expected a folder with images/ and masks/"),
     ],

@@ -48,6 +48,14 @@ def test_a_mixed_view_is_what_its_title_says(photos):
     assert "70%\n+ " in title and title.endswith("30%")
 
 
+def test_a_damaged_image_is_named(tmp_path):
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.png").write_text("no image")
+    with pytest.raises(data.DataError, match="1.png cannot be read: "):
+        data.draw_preview(data.load(f"folder:{tmp_path}", "train+validation"), tmp_path / "a.png", count=1)
+
+
 @pytest.mark.slow
 def test_the_figure(photos, tmp_path):
     data.draw_preview(photos, tmp_path / "a.png", augmentation="strong1", count=4, versions=2)

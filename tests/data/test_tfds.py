@@ -245,6 +245,12 @@ def test_offline(name, folder, says, tmp_path, monkeypatch):
         data.load(name, data_dir=folder if "://" in folder else tmp_path / folder)
 
 
+@pytest.mark.parametrize("name", ["tfds:eurosat/rbg", "tfds:foo bar"])
+def test_names_and_configurations_that_tfds_does_not_know(name, tmp_path):
+    with pytest.raises(data.DataError, match=name.partition(":")[2]):
+        data.load(name, data_dir=tmp_path, download=False)
+
+
 def test_a_server_that_is_not_there(tmp_path, monkeypatch, caplog):
     """The pauses between TFDS's tries, three minutes by itself, are counted, not slept; nothing listens at port 1."""
 
@@ -332,6 +338,10 @@ def test_a_subset_of_a_stream_is_read_into_memory(sharded):
     np.testing.assert_array_equal(subset.labels, [pixel % 10 for pixel in stored])
     with pytest.raises(DataError, match="stratified=True needs examples in memory"):
         sources.take_examples(sharded.source, 30, seed=1, stratified=True)
+    some = sources.take_examples(sources.leave_out(sharded.source, np.arange(100)), 20, seed=1, stratified=False)
+    of_value = {pixel: number for number, pixel in value.items()}
+    numbers = [of_value[int(some.read_part(encoded, sources.whole_image, 3)[0, 0, 0])] for encoded in some.stored]
+    assert len(set(numbers)) == 20 and min(numbers) >= 100
 
 
 @pytest.mark.slow

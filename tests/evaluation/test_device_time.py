@@ -109,6 +109,9 @@ def test_an_interrupted_measurement_goes_on(invented, tmp_path):
     assert len(path.read_text().splitlines()) == 1 + 12
     evaluation.measure_speed(**asked, tell=pytest.fail)
     assert not invented[-1].calls
+    path.write_text('{"devi')  # a kill within the first line
+    evaluation.measure_speed(**asked)
+    assert len(path.read_text().splitlines()) == 1 + 12
     with pytest.raises(ConfigError, match="was measured with step='inference'. Received: step='training'"):
         evaluation.measure_speed(**asked, training=True)
 
@@ -153,7 +156,7 @@ def test_figure_12_shows_the_best_batches():
 def test_bad_input_is_a_sentence(invented, tmp_path):
     with pytest.raises(UnknownNameError, match="There is no model 'ViT-B/17'. Did you mean ViT-B/1"):
         evaluation.measure_speed(["ViT-B/17"])
-    with pytest.raises(ConfigError, match=r"batch_sizes must be at least 1.* Received: \[0\]"):
+    with pytest.raises(ConfigError, match=r"batch_sizes must be whole numbers from 1, .* Received: \[0\]"):
         evaluation.measure_speed(["R50x1"], batch_sizes=[0])
     (tmp_path / "notes").write_text("no measurement\n")
     with pytest.raises(ConfigError, match="does not hold measurements"):

@@ -56,6 +56,12 @@ def test_every_pixel_has_its_class(fields, height, width, seen):
     assert (mask[outside] == 255).all() and (mask[~outside] < 4).all()
 
 
+def test_what_a_mask_cannot_hold(monkeypatch):
+    monkeypatch.setattr(Greys.config, "num_classes", 256)
+    with pytest.raises(ConfigError, match="models of at most 255 classes. Received: batch_size=8, and 256 classes"):
+        inference.segment_each(Greys(), [], batch_size=8)
+
+
 def dense():
     model = zoo.load("ViT-Test/4", weights=None, classifier="patches", image_size=28, labels=list("abc"))
     kernel = model.get_layer("head").kernel

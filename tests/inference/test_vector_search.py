@@ -68,7 +68,7 @@ def test_equal_ones_come_in_order_and_zeros_stay():
     np.testing.assert_array_equal(numbers[0], np.arange(1, 21_000, 3))
     assert (cosines == 1).all()
     assert inference.nearest(np.zeros((5, 3)), np.zeros((1, 3)))[1].tolist() == [[0] * 5]
-    for vectors, queries in ((VECTORS, ASKED * np.nan), (np.full((3, 32), np.inf), ASKED)):
+    for vectors, queries in ((VECTORS, ASKED * np.nan), (np.full((3, 32), np.inf), ASKED), (VECTORS * 1e20, ASKED)):
         with pytest.raises(ConfigError, match="must be finite"):
             inference.nearest(vectors, queries)
 
@@ -91,6 +91,14 @@ def test_an_index_finds_what_it_says(file):
     np.testing.assert_array_equal(inference.nearest(file, ASKED, exact=True)[0], expected)
     with pytest.raises(ConfigError, match=r"the shapes \(12000, 32\) and \(100, 31\)"):
         inference.nearest(file, ASKED[:, 1:])
+
+
+def test_an_index_lists_equal_ones_in_order(tmp_path, monkeypatch):
+    monkeypatch.setattr(vector_search, "MOST", 1000)
+    write(tmp_path / "v.npz", np.tile(VECTORS[:300], (4, 1)))
+    numbers, cosines = inference.nearest(tmp_path / "v.npz", VECTORS[:5], count=8)
+    assert (tmp_path / "v.npz.index").exists()
+    assert ((np.diff(cosines) < 0) | (np.diff(numbers) > 0)).all()
 
 
 def test_the_kept_index_is_used_while_the_file_stays(file, monkeypatch):

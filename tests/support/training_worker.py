@@ -17,6 +17,7 @@ from keras_vit import models, training
 from keras_vit.distribution import DistributedModel
 from keras_vit.layers.elementary import Dropout
 from keras_vit.layers.fast import memory
+from keras_vit.models.vectors import vector_reader
 
 EXAMPLES, BATCH, CLASSES, STEPS = 62, 12, 4, 20
 POSITIONS = {
@@ -301,6 +302,8 @@ def on_batches(strategy):
         updates.append(keras.ops.convert_to_numpy(model.optimizer.iterations))
     tested = model.test_on_batch(x, y)
     results = dict(trained=trained, scales=scales, updates=updates, tested=tested, predicted=model.predict_on_batch(x))
+    with strategy.scope():
+        results["vectors"] = vector_reader(model)(x)
     weights = {v.path: keras.ops.convert_to_numpy(v) for v in model.weights}
     return weights | {name: np.array(value) for name, value in results.items()}
 

@@ -1,6 +1,8 @@
 """Datasets that come as arrays: scikit-learn's digits and Fashion-MNIST, their splits and their classes."""
 
 import gzip
+import os
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -67,7 +69,7 @@ def read_idx(path, magic):
         raise DataError(
             f"There is no file {path}. Expected Fashion-MNIST's four idx.gz files in that folder."
         ) from error
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} cannot be read: {error}.") from error
     dimensions = magic & 0xFF
     header = np.frombuffer(data[: 4 + 4 * dimensions].ljust(4 + 4 * dimensions, b"\0"), ">i4")
@@ -91,7 +93,7 @@ def open_fashion_mnist(folder, split):
     """(source, class names) of a split of the four files that Zalando publishes, as `schemes` asks."""
     from keras_vit.data.reading.sources import Pixels
 
-    splits = parse_splits(split, "fashion_mnist")
+    splits, folder = parse_splits(split, "fashion_mnist"), os.path.expanduser(folder)
     parts = {} if splits == ["test"] else cut_train(*read_pair(folder, "train"))
     if "test" in splits:
         parts["test"] = read_pair(folder, "t10k")

@@ -83,6 +83,7 @@ def require_local(name, data_dir):
 
 def prepare(name, data_dir, download):
     """The TFDS builder of a name, with its files on the disk."""
+    import tensorflow as tf
     import tensorflow_datasets as tfds
 
     require_local(name, data_dir or os.environ.get("TFDS_DATA_DIR"))
@@ -98,10 +99,11 @@ def prepare(name, data_dir, download):
     except requests.exceptions.ConnectionError as error:
         host = urlsplit(error.request.url).hostname if error.request else "the network"
         raise DataError(
-            f"{name} is not prepared in {builder.data_dir}, and {host} cannot be reached to fetch it. Try again when "
-            "the network is there, or prepare it elsewhere and copy it there."
+            f"{name} is not prepared in {data_dir or 'its folder'}, and {host} cannot be reached to fetch it. Try again "
+            "when the network is there, or prepare it elsewhere and copy it there."
         ) from error
-    except (AssertionError, OSError, ConnectionError, tfds.download.DownloadError) as error:
+    # A name or configuration that TFDS does not know is a ValueError; its own folders in a cloud raise OpError.
+    except (AssertionError, ValueError, OSError, tf.errors.OpError, tfds.download.DownloadError) as error:
         raise DataError(f"TensorFlow Datasets cannot prepare {name}: {error}") from error
     if not builder.info.splits:
         remedy = "Load it with download=True, or give data_dir."

@@ -144,7 +144,7 @@ def list_classes(file, rows, columns):
     if len({name.casefold() for name in names}) < len(names):
         log.warning("%s has classes that differ in capitals alone, and are different classes.", file)
     if all(name.isdecimal() for name in names):
-        return tuple(sorted(names, key=int))
+        return tuple(sorted(names, key=lambda name: (int(name), name)))
     return tuple(sorted(names))
 
 

@@ -109,8 +109,11 @@ def name_classes(root, numbers):
         if not largest:
             raise DataError(f"The masks of {root} have one class. Expected two or more, or their names in {NAMES}.")
         return tuple(f"class {number}" for number in range(largest + 1))
-    lines = map(str.strip, (root / NAMES).read_text("utf-8").splitlines())
-    names = tuple(filter(None, lines))
+    try:
+        text = (root / NAMES).read_text("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{root / NAMES} is not text in UTF-8. Save it as UTF-8.") from error
+    names = tuple(filter(None, map(str.strip, text.splitlines())))
     if not 2 <= len(names) == len(set(names)) <= IGNORED:
         raise DataError(
             f"{root / NAMES} must name 2 to {IGNORED} classes in as many lines, each once. Received: {len(names)}."

@@ -214,7 +214,7 @@ def load(
             path and label, or several labels of an image (docs/finetuning.md); a row of CATALOGUE such as "cifar10" or
             "vtab/caltech101"; "tfds:NAME", any dataset of TensorFlow Datasets whose examples are an image and its
             class; "digits"; "fashion_mnist:FOLDER", a folder with Zalando's four files; "objectnet:FOLDER", ObjectNet's
-            folder of images, for its test split.
+            folder of images, for its test split; "masks:FOLDER", a folder with images/ and masks/, for segmentation.
         split: "train", "validation" (held out of the training examples, to choose settings by), "test", or
             "train+validation". With "tfds:NAME" also any split that TFDS understands, such as "train[:10%]".
         examples: number of examples, chosen at random; None for all. They are read into memory if the dataset itself is

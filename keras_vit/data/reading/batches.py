@@ -58,10 +58,11 @@ class Unreadable:
         self.seen, self.names = set(), []  # numbers and names of those found so far
         self.lock = threading.Lock()  # tf.data reads several chunks at a time
 
-    def find_readable(self, indices, data, channels):
+    def find_readable(self, indices, data, channels, redraw):
         """Finds the places of the readable images in a chunk, int64 (m,); the log names the others.
 
-        More than `limit` unreadable images of this dataset, or a whole chunk of them, raise a DataError.
+        More than `limit` unreadable images of this dataset raise a DataError, and so does, with `redraw`, a chunk in
+        which none can stand in for the others.
         """
         reasons = [why_unreadable(self.source, stored, channels) for stored in data]
         with self.lock:
@@ -71,7 +72,13 @@ class Unreadable:
                     self.names.append(self.source.name_of(index))
                     log.warning("%s cannot be read and is skipped: %s", self.names[-1], reason)
             readable = np.array([place for place, reason in enumerate(reasons) if reason is None], np.int64)
-            if len(self.names) > self.limit or not readable.size:
+            if redraw and not readable.size:
+                raise DataError(
+                    f"None of {len(data)} images that are read together can be read, so that none can stand in for the "
+                    f"others: {', '.join(map(self.source.name_of, indices[-3:].tolist()))}. Remove or replace them, or "
+                    "take larger batches."
+                )
+            if len(self.names) > self.limit:
                 raise DataError(
                     f"{len(self.names)} images of {self.where} cannot be read, and at most {self.limit} are skipped; "
                     f"the last: {', '.join(self.names[-3:])}. Remove or replace them, or give `data.load` a larger "
@@ -122,7 +129,8 @@ def first_step(start, steps, steps_per_epoch):
     """The number of the step `start`, given as a step or as (epoch, step); from 0 to `steps`."""
     step = start[0] * steps_per_epoch + start[1] if isinstance(start, (tuple, list)) else int(start)
     if step < 0 or (steps is not None and step > steps):
-        raise DataError(f"start must be a step from 0 to steps={steps}. Received: {start}.")
+        most = "" if steps is None else f" to steps={steps}"
+        raise DataError(f"start must be a step from 0{most}. Received: {start}.")
     return step
 
 

@@ -249,6 +249,7 @@ class Subset(Indexed):
     def __init__(self, source, numbers):
         super().__init__(np.asarray(numbers, "int64"), np.asarray(source.labels)[numbers])
         self.source, self.multi_label, self.masked = source, source.multi_label, source.masked
+        self.paths = None if source.paths is None else tf.gather(source.paths, numbers)
 
     def lookup(self, index):
         return self.source.lookup(super().lookup(index))
@@ -266,12 +267,14 @@ class Subset(Indexed):
 def take_examples(source, count, seed, stratified, left_out=()):
     """Chooses `count` random examples of a source, none of them `left_out`; those of a stream are read into memory."""
     labels = source.labels
-    if stratified and (labels is None or np.ndim(labels) != 1):
+    if stratified and (labels is None or np.ndim(labels) != 1 or source.masked):
         raise DataError(
             "stratified=True needs examples in memory that have one class each. Leave it out for a random subset."
         )
     numbers = choose_numbers(source.num_examples, count, seed, labels if stratified else None, left_out)
-    return source.read_into_memory(numbers) if labels is None else Subset(source, numbers)
+    if labels is not None:
+        return Subset(source, numbers)
+    return source.read_into_memory(numbers if source.kept is None else np.flatnonzero(source.kept)[numbers])
 
 
 def leave_out(source, numbers):

@@ -142,10 +142,10 @@ class Stream(Source):
         return groups.flat_map(read_group).map(lambda *visit: (*visit, 1.0))
 
     def read_into_memory(self, numbers):
-        """Reads the examples of these numbers, (n,), into a source in memory; goes through all files once."""
-        kept = np.zeros(self.num_examples, bool)
-        kept[numbers] = True
+        """Reads the records of these numbers, (n,), into a source in memory; goes through all files once."""
         pieces = cut_into_pieces(self.instructions, 1)
+        kept = np.zeros(count_records(pieces), bool)
+        kept[numbers] = True
         records = read_records(pieces, range(len(pieces)), 1, tf.constant(kept))
         parsed = records.map(lambda index, record: self.parse(record), tf.data.AUTOTUNE).batch(1024)
         data, labels = (np.concatenate(column) for column in zip(*parsed.as_numpy_iterator(), strict=True))

@@ -64,7 +64,7 @@ def nearest_size(model: str, image_size: int) -> int:
 def require_some(**counts):
     for name, values in counts.items():
         if not values or not all(value in COUNT for value in values):
-            raise ConfigError(f"{name} must be at least 1, and one of them at least. Received: {list(values)}.")
+            raise ConfigError(f"{name} must be whole numbers from 1, at least one of them. Received: {list(values)}.")
 
 
 def measure_speed(

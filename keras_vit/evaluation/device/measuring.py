@@ -19,7 +19,6 @@ import psutil
 from keras_vit.errors import ConfigError
 from keras_vit.files import require_local
 
-MOST_BYTES = 2**28  # of a record
 LEAST_ROUNDS = 3  # even for a case that takes too long
 LEAST_TURN = 0.25  # seconds; when a turn begins, the caches hold another's weights
 
@@ -174,10 +173,14 @@ class Record(dict):
 
     def read(self, about):
         """Reads the values of the file, except a last line that was cut short by an interruption."""
-        content = self.path.read_bytes()[:MOST_BYTES]
+        content = self.path.read_bytes()
         whole = content[: content.rfind(b"\n") + 1]
+        if not whole:  # the header was cut short
+            os.truncate(self.path, 0)
+            self.append(about)
+            return
         try:
-            first, *lines = map(json.loads, whole.decode().splitlines() or ["{}"])
+            first, *lines = map(json.loads, whole.decode().splitlines())
             self.update({as_key(key): value for key, value in lines})
         except (ValueError, TypeError) as error:
             raise ConfigError(
