@@ -4,7 +4,6 @@ This one is for TensorFlow. JAX's is in `jax_model`; on other backends `Distribu
 """
 
 import functools
-import inspect
 import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,11 +27,9 @@ from keras_vit.distribution.replicas import (
     loss_reductions,
     nan_unless_all_finite,
     replica_count,
+    without_shuffle,
 )
 from keras_vit.errors import ConfigError
-
-FIT = inspect.signature(keras.Model.fit)
-DATASETS = (tf.data.Dataset, tf.distribute.DistributedDataset)
 
 
 class Counts(NamedTuple):
@@ -102,13 +99,9 @@ class DistributedModel(keras.Model):
             require_in_scope(self.optimizer, self._distribute_strategy)
 
     if not TYPE_CHECKING:  # type checkers read the arguments of Keras' own
-
-        @functools.wraps(keras.Model.fit)
-        def fit(self, x=None, *args, **kwargs):
-            given = FIT.bind(self, x, *args, **kwargs).arguments
-            if "shuffle" not in given and isinstance(x, DATASETS):
-                kwargs["shuffle"] = False  # the default, True, only makes Keras warn that it does not shuffle datasets
-            return super().fit(x, *args, **kwargs)
+        @without_shuffle
+        def fit(self, *args, **kwargs):
+            return super().fit(*args, **kwargs)
 
     def compile_from_config(self, config):
         """Compiles a loaded model like the saved one. Keras' method does nothing if `compile` is overridden."""
