@@ -40,7 +40,8 @@ def print_how_to_continue(settings, out, every, said):
     """After an interruption, prints what is saved, unless that was `said`, and the command that continues the run."""
     saved = max(Checkpoints(out / "checkpoints").steps(), default=0)
     if not saved:
-        print("Stopped. Nothing was saved.", flush=True)
+        kept = f"The search so far is kept in {out / 'search'}: the same command continues it."
+        print(f"Stopped. {kept if (out / 'search').is_dir() else 'Nothing was saved.'}", flush=True)
         return
     command = ["keras-vit", "pretrain" if settings.pretrain else "finetune", "--out", str(out), "--resume"]
     command += ["--every", str(every)] if every != EVERY else []

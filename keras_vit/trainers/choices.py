@@ -12,11 +12,11 @@ from typing import Any
 from keras_vit.data.datasets.schemes import bare_name, locate_dataset
 from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown, quote_some
 from keras_vit.models.variants import VARIANTS, variant
-from keras_vit.trainers.settings import MASKED_PATCHES, Settings
+from keras_vit.trainers.settings import MASKED_PATCHES, Settings, parse_search
 from keras_vit.training.errors import RunError
 from keras_vit.training.recipe_rows import PHOTOS
 from keras_vit.training.runs.checkpoints import Checkpoints
-from keras_vit.training.runs.folder import CHECKPOINTS, read_config
+from keras_vit.training.runs.folder import CHECKPOINTS, model_of, read_config
 from keras_vit.zoo.fetch.download import find_fetched
 from keras_vit.zoo.names.rows import checkpoints
 
@@ -119,13 +119,16 @@ def recall_settings(folder: Path, typed: Mapping[str, Any]) -> Settings:
     begun = read_config(folder, to_resume=True)
     known = {field.name for field in dataclasses.fields(Settings)}
     recorded = {name: value for name, value in begun["settings"].items() if name in known}
+    typed = dict(typed)
     for name in ("model", "teacher"):
-        if name not in typed:
+        if typed.get(name) is not None:
+            typed[name] = str(model_of(typed[name]))
+        elif name not in typed:
             require_fetched(name, str(recorded.get(name)), folder)
     if any(typed.get(name) is not None for name in LENGTHS):
         recorded |= dict.fromkeys(LENGTHS)
     try:
-        settings = Settings(**(recorded | dict(typed)))
+        settings = Settings(**(recorded | typed))
         if Checkpoints(folder / CHECKPOINTS).steps():
             require_same_settings(settings, folder, begun)
         return settings
@@ -146,8 +149,8 @@ def choose_settings(folder: Path, given: Mapping[str, Any], pretrain: bool, resu
         if name not in known:
             raise UnknownNameError(describe_unknown("argument", name, known))
     given = {name: value for name, value in given.items() if name != "dataset" or value is not None}
-    if "model" in given:
-        given["model"] = os.fspath(given["model"])
+    paths = [name for name in ("model", "teacher", "without") if given.get(name) is not None]
+    given |= {name: os.fspath(given[name]) for name in paths}
     if resume and (folder / "config.json").is_file():
         return recall_settings(folder, {**given, "pretrain": pretrain})
     if "dataset" not in given:
@@ -182,6 +185,14 @@ def require_same_settings(settings: Settings, folder: Path, begun: Mapping[str, 
         )
     batch_size, rate = begun["recipe"]["batch_size"], float(begun["recipe"]["learning_rate"])
     return dataclasses.replace(settings, batch_size=batch_size, learning_rate=rate)
+
+
+def recall_found(settings: Settings, begun: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that the search of a run found, as config.json holds them; without its steps if the length changes."""
+    names = {*parse_search(settings.search or []), *(["learning_rate"] if settings.grid_search else [])}
+    if any(getattr(settings, name) != begun["settings"].get(name) for name in LENGTHS):
+        names.discard("steps")
+    return {name: begun["recipe"][name] for name in names if name in begun["recipe"]}
 
 
 def require_same_classes(examples, folder: Path, begun: Mapping[str, Any]) -> None:

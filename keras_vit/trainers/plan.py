@@ -107,7 +107,7 @@ def recipe_for(settings: Settings, examples: data.Examples, replicas: int = 1) -
     given: dict[str, Any] = {"examples": examples.num_examples, "model": settings.variant}
     if examples.objective:
         given |= examples.objective.recipe_changes
-    if name.startswith("bit-hyperrule"):
+    if name.casefold().startswith("bit-hyperrule"):
         given["original_size"] = examples.typical_size()
     row = training.recipe(name, **given)
     told = settings.recipe is not None or paper

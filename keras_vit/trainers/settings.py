@@ -1,6 +1,7 @@
 """The settings of a training: each field of `Settings` is an argument of `keras_vit.finetune` and `pretrain`, and an
 option of the commands. Imports no Keras."""
 
+import contextlib
 import dataclasses
 import inspect
 import numbers
@@ -8,6 +9,8 @@ import os
 import types
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
 
 from keras_vit.data.augment.masked_patches import PatchTarget
 from keras_vit.data.augment.rows import find_augmentation
@@ -26,7 +29,7 @@ from keras_vit.files import sha256
 from keras_vit.models.config import PositionEmbeddingKind, PositionEmbeddingPlace
 from keras_vit.models.variants import VARIANTS
 from keras_vit.training.recipe_rows import RECIPES
-from keras_vit.training.recipes import LAYER_DECAY, SEARCHABLE, RecipeChanges
+from keras_vit.training.recipes import LAYER_DECAY, SEARCHABLE, SHARE, RecipeChanges
 from keras_vit.training.scaling import FAMILIES, unknown_recipe
 
 Objective = Literal["labels", "masked-patches"]
@@ -36,10 +39,22 @@ AugmentOn = Literal["host", "device"]
 Strategy = Literal["auto", "jax", "tpu", "multi_worker", "mirrored", "one_device"]
 Precision = Literal["float32", "mixed_bfloat16", "mixed_float16"]
 MASKED_PATCHES = ("objective", "patch_target", "corruption_rate")  # arguments of `pretrain` alone
-STOCHASTIC_DEPTH = Range(0, 1 - 2.0**-24, "in [0, 1), such as 0.1")
 SEED = Range(0, 2**32 - 1, "from 0 to 2 ** 32 - 1", whole=True)
 BACKBONE = "backbone"  # of `freeze`: all but the head
-KINDS = {float: numbers.Real, int: numbers.Integral, list: (list, tuple)}  # accepted kinds of values
+KINDS = {float: numbers.Real, int: numbers.Integral}  # accepted kinds of values
+
+
+def normalize_fields(settings):
+    """Gives values of numpy, a tuple to search and a number of blocks to freeze the types that config.json keeps."""
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        if isinstance(value, np.generic):
+            value = value.item()
+        if field.name == "search" and isinstance(value, tuple):
+            value = list(value)
+        if field.name == "freeze" and isinstance(value, int):
+            value = str(value)
+        object.__setattr__(settings, field.name, value)
 
 
 def require_fields(settings):
@@ -67,15 +82,18 @@ def parse_value(name, text):
     """Reads the value of a recipe's field from text: a number, a word, or "none" if the field may be None."""
     kind = int if name == "steps" else get_type_hints(RecipeChanges)[name]
     kinds = get_args(kind) or (kind,)
+    words = [word for each in kinds for word in get_args(each)]
+    if text in words:
+        return text
     if types.NoneType in kinds and text.casefold() == "none":
         return None
     if str in kinds:
         return text
-    try:
-        return float(text) if float in kinds else int(text)
-    except ValueError as error:
-        expected = "a number" if float in kinds else "a whole number"
-        raise ConfigError(f"{name} must be {expected}. Received: {text!r} among the values to search.") from error
+    expected = " or ".join(words) or ("a number" if float in kinds else "a whole number")
+    with contextlib.suppress(ValueError):
+        if not words:
+            return float(text) if float in kinds else int(text)
+    raise ConfigError(f"{name} must be {expected}. Received: {text!r} among the values to search.")
 
 
 def parse_search(texts: list[str]) -> dict[str, list]:
@@ -214,7 +232,7 @@ class Settings:
         float | None,
         "The share of images, such as 0.1, for which training skips the last encoder block; it falls to 0 at the "
         "first block. Long trainings overfit less with it.",
-        STOCHASTIC_DEPTH,
+        SHARE,
     ] = None
     remat: Annotated[
         bool,
@@ -265,6 +283,7 @@ class Settings:
     ] = None
 
     def __post_init__(self):
+        normalize_fields(self)
         require_fields(self)
         if self.epochs is not None and self.steps is not None:
             raise ConfigError(f"Give epochs or steps, not both. Received: epochs={self.epochs}, steps={self.steps}.")

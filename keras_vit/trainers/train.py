@@ -20,6 +20,7 @@ from keras_vit.trainers.choices import (
     MODELS,
     choose_settings,
     describe_continuation,
+    recall_found,
     require_same_classes,
     require_same_settings,
 )
@@ -105,7 +106,8 @@ def train(
     splits = plan.load_splits(settings)
     if begun:
         require_same_classes(splits.train, run.folder, begun)
-    recipe = plan.recipe_for(asked, splits.train, strategy.num_replicas_in_sync)
+        found = recall_found(settings, begun) or found
+    recipe = plan.recipe_for(asked, splits.train, strategy.num_replicas_in_sync).with_(**(found or {}))
     plan.require_batch(splits.train, recipe.batch_size)
     plan.weights_of_classes(settings, splits.train)  # raises its errors before the plan is printed
     if begun:
@@ -114,13 +116,9 @@ def train(
     with data.data_errors():
         with strategy.scope():
             if settings.searches:
-                scores = run.folder / "search"
-                if begun:
-                    found = training.read_best(scores)
-                else:
-                    found = search_fields(settings, recipe, scores, tell, every).best
+                if not begun:
+                    recipe = search_fields(settings, recipe, run.folder / "search", tell, every).recipe
                 keras.utils.set_random_seed(settings.seed)
-            recipe = recipe.with_(**(found or {}))
             model = plan.load_model(settings, recipe, splits.train)
             microbatches = plan.count_microbatches(settings, recipe, model)
             recipe.compile(model, microbatches=microbatches, **plan.compile_arguments(settings, splits.train))

@@ -9,7 +9,7 @@ from .finetuning import (
     weigh_classes,
     with_answers,
 )
-from .grid import SearchResult, Trial, development_split, read_best, search_recipe
+from .grid import SearchResult, Trial, development_split, search_recipe
 from .losses import (
     Accuracy,
     MeanAveragePrecision,
@@ -71,7 +71,6 @@ __all__ = [
     "freeze_first",
     "layer_decay",
     "load_weights",
-    "read_best",
     "recipe",
     "search_recipe",
     "strategy",

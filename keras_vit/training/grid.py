@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -180,34 +181,15 @@ def choose_best(scores):
     return max(reversed(known), key=lambda pair: pair[0])[1]
 
 
-def read_best(folder: str | os.PathLike) -> dict[str, Any] | None:
-    """The best fields found by the search in `folder`; None if it has not tried all points.
-
-    Raises:
-        RunError: when the record is damaged.
-
-    >>> read_best("runs/1/search")  # doctest: +SKIP
-    {'learning_rate': 0.01}
-    """
-    path = Path(folder) / SCORES
-    if not path.exists():
-        return None
-    fields = {"points": [dict], "found": {str: (float, None)}}
-    advice = f"Remove {folder}: the search then begins anew."
-    record = read_record(path, fields, what="the record of a search", error=RunError, advice=advice)
-    points, found = record["points"], record["found"]
-    if len(found) < len(points):
-        return None
-    return choose_best([(point, found.get(f"point-{number}")) for number, point in enumerate(points)])
-
-
 def train_and_score(recipe, trial, folder, every, compile_arguments):
     """Trains, in `folder`, and returns the accuracy on the development set; None if the training diverged."""
     recipe.compile(trial.model, **compile_arguments)
     try:
         if folder is None:
             steps = recipe.total_steps
-            trial.model.fit(trial.train(0), epochs=1, steps_per_epoch=steps, verbose=0, shuffle=False)
+            fitted = trial.model.fit(trial.train(0), epochs=1, steps_per_epoch=steps, verbose=0, shuffle=False)
+            if not math.isfinite(fitted.history["loss"][-1]):
+                return None
         else:
             Run(folder, every).fit(trial.model, trial.train, recipe.total_steps, resume=True)
     except NotFiniteError:

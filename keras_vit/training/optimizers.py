@@ -17,6 +17,7 @@ averages the gradients of that many batches before one update; schedules and ave
 from __future__ import annotations
 
 import math
+import numbers
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypedDict
@@ -25,7 +26,7 @@ import keras
 from keras import ops
 
 from keras_vit.distribution import GlobalUpdate
-from keras_vit.errors import ConfigError
+from keras_vit.errors import POSITIVE, ConfigError
 from keras_vit.layers.base import wide_type, widen
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ class OptimizerOptions(TypedDict, total=False):
 def find_peak_rate(learning_rate):
     """The peak of a schedule of this package, or the constant rate."""
     peak = getattr(learning_rate, "peak", learning_rate)
-    if not isinstance(peak, (int, float)) or peak <= 0:
+    if peak not in POSITIVE:
         raise ConfigError(
             "absolute_weight_decay needs a positive learning rate, or a schedule of this package, whose peak is known. "
             f"Received: learning_rate={learning_rate}. Give weight_decay instead: that decay divided by the peak."
@@ -176,6 +177,8 @@ class ReplicaSafeOptimizer(GlobalUpdate):
         momentum_dtype=None,
         **options,
     ):
+        if isinstance(learning_rate, numbers.Real):  # Keras refuses numpy's
+            learning_rate = float(learning_rate)
         if absolute_weight_decay is not None:
             options["weight_decay"] = absolute_weight_decay / find_peak_rate(learning_rate)
         super().__init__(learning_rate, **options)

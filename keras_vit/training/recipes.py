@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("keras_vit")
 
 LAYER_DECAY = Range(2.0**-126, 1, "in (0, 1], such as 0.75")
+SHARE = Range(0, 1 - 2.0**-24, "in [0, 1), such as 0.1")  # below 1 in float32
+NOT_NEGATIVE = POSITIVE._replace(least=0, text="0 or a positive number in the range of float32")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,6 +193,10 @@ class Recipe:
         require_within(COUNT, batch_size=self.batch_size, steps=self.steps, examples=self.examples)
         require_within(POSITIVE, learning_rate=self.learning_rate, epochs=self.epochs)
         require_within(COUNT, total_steps=self.total_steps)
+        require_within(COUNT._replace(least=0, text="a whole number, 0 or more"), warmup_steps=self.warmup_steps)
+        shares = ("dropout_rate", "stochastic_depth_rate", "label_smoothing", "ema_momentum")
+        require_within(SHARE, **{name: getattr(self, name) for name in shares})
+        require_within(NOT_NEGATIVE, weight_decay=self.weight_decay, global_clipnorm=self.global_clipnorm)
         for kind, name, rows in (
             ("optimizer", self.optimizer, OPTIMIZERS),
             ("decay", self.decay, DECAYS),

@@ -74,8 +74,9 @@ def choose_pretraining_row(dataset, model):
             f"Table 3 has no row, so no learning rate, for {model} on {dataset}. Choose a row by its name: "
             f"{', '.join(row.name for row in (*rows, SGD_ON_JFT) if row.representation_size is None)}, bit-i21k, ..."
         )
-    large = model.partition("ViT-")[2][0] in "LH"
-    return RECIPES[f"pretrain-{dataset}-{'ViT-L' if large else 'ViT-B'}"]
+    sizes = {"L": "L", "H": "LH", "g": "LH"}.get(model.partition("ViT-")[2][0], "B")
+    beginnings = tuple(f"pretrain-{dataset}-ViT-{size}" for size in sizes)
+    return [row for row in rows if row.name.startswith(beginnings)][-1]
 
 
 def fit_augmentation(row, model):

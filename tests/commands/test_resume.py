@@ -10,6 +10,8 @@ from PIL import Image
 
 from keras_vit import training, zoo
 from keras_vit.commands import finetune
+from keras_vit.trainers.choices import choose_settings
+from keras_vit.trainers.settings import Settings
 from keras_vit.zoo.fetch.cache import cached_path
 
 SMALL = "--model ViT-Test/4 --image-size 16 --learning-rate 0.002 --batch-size 9 --epochs 2 --augmentation none"
@@ -120,6 +122,22 @@ def test_a_folder_alone_makes_nobody_ask_an_address(keras_vit, begun, monkeypatc
     assert keras_vit(command, "--out", begun, "--resume").status == 0 and asked == [address] * 2
 
 
+@pytest.mark.parametrize("name", ["model", "teacher"])
+def test_a_run_is_resumed_with_the_folder_of_the_run_that_it_began_with(begun, tmp_path, monkeypatch, name):
+    """config.json names the file of weights in it."""
+    (tmp_path / "runs/1").mkdir(parents=True)
+    file = tmp_path / "runs/1/model.keras"
+    file.touch()
+    config = json.loads((begun / "config.json").read_text())
+    config["settings"] |= {"pretrain": False, name: str(file)}
+    config["digests"] = Settings(**config["settings"]).digests()
+    with training.Run(begun).files.writing("config.json") as path:
+        path.write_text(json.dumps(config))
+    monkeypatch.chdir(tmp_path)
+    settings = choose_settings(begun, {name: "runs/1"}, pretrain=False, resume=True)
+    assert settings.as_recorded()[name] == str(file)
+
+
 def test_a_run_whose_images_are_others_now(keras_vit, begun):
     config = json.loads((begun / "config.json").read_text())
     config["recipe"]["examples"] = 35
@@ -160,6 +178,11 @@ def test_ctrl_c_before_the_first_step_and_at_the_end(keras_vit, tmp_path, monkey
     monkeypatch.setattr(finetune, "import_keras", interrupted)
     done = keras_vit("pretrain", "--data", "digits", "--model", "ViT-Test/4", "--out", tmp_path / "new")
     assert (done.status, done.out) == (130, "Stopped. Nothing was saved.\n") and not (tmp_path / "new").exists()
+    (tmp_path / "new/search").mkdir(parents=True)
+    done = keras_vit(
+        "pretrain", "--data", "digits", "--model", "ViT-Test/4", "--out", tmp_path / "new", "--grid-search"
+    )
+    assert done.out == f"Stopped. The search so far is kept in {tmp_path}/new/search: the same command continues it.\n"
     done = keras_vit("pretrain", "--out", begun, "--resume", "--every", 7)
     assert done.status == 130 and f"The run in {begun} is saved at step 4." in done.out
     assert f"Go on with: keras-vit pretrain --out {begun} --resume --every 7\n" in done.out.replace(" \\\n   ", "")

@@ -127,6 +127,7 @@ FINE_TUNING = {  # row, epochs, pixels
     "cifar10 --model ViT-H/14": ("finetune-cifar10", 104.5, 378),
     "vtab/eurosat": ("finetune-vtab", 1600, 384),
     "cifar10 --recipe bit-hyperrule --model R50x1": ("bit-hyperrule-medium", 104.5, 128),
+    "cifar10 --recipe BiT-HyperRule --model R50x1": ("bit-hyperrule-medium", 104.5, 128),
     "oxford_flowers102 --recipe bit-hyperrule --model R152x2": ("bit-hyperrule-small", 278.9, 384),
     "imagenet2012 --recipe bit-hyperrule --model R152x4": ("bit-hyperrule-large", 8.07, 480),
     "cifar10 --image-size 224": ("finetune-cifar10", 104.5, 224),
@@ -235,15 +236,14 @@ def without_steps(monkeypatch):
     monkeypatch.setattr(train, "judge", lambda *_: None)
 
 
-def run(tiny, out, resume=False, **fields):
+def run(tiny, out, resume=False, found=None, **fields):
     console = Console(record=True, width=300)
     fields = {"steps": 4, "batch_size": 32, **fields}
     settings = Settings(model=str(tiny), dataset="digits", **fields)
     folder = RunFolder(out)
     settings = plan.prepare(settings, folder, resume)
-    result = train.train(
-        settings, folder, resume=resume, every=2, tell=lambda said: console.print(said, soft_wrap=True)
-    )
+    tell = lambda said: console.print(said, soft_wrap=True)  # noqa: E731
+    result = train.train(settings, folder, resume=resume, every=2, tell=tell, found=found)
     return result and result.accuracy, console.export_text()
 
 
@@ -279,6 +279,31 @@ def test_a_resumed_run_keeps_its_batch(tiny, tmp_path, monkeypatch, without_step
     monkeypatch.setattr(RunFolder, "check", lambda *_: None)
     _, said = run(tiny, tmp_path, resume=True, steps=2, batch_size=None)
     assert "2 steps of 96 images at a learning rate of 0.004:" in said
+
+
+@pytest.mark.parametrize(
+    "asked, length, found, says",
+    [
+        ({"search": ["steps=4,6", "weight_decay=0.1,0.3"]}, {}, None, "6"),
+        ({"search": ["steps=4,6", "weight_decay=0.1,0.3"]}, {"epochs": 1}, None, "13"),
+        ({"search": ["steps=4,6", "weight_decay=0.1,0.3"]}, {"steps": 7}, None, "7"),
+        ({"steps": 2}, {}, {"steps": 6, "weight_decay": 0.3}, "6"),
+    ],
+)
+def test_a_resumed_run_keeps_what_a_search_found(
+    tiny, tmp_path, monkeypatch, without_steps, asked, length, found, says
+):
+    """What config.json holds, whatever became of the search's folder; another length replaces the steps found."""
+    asked, seen = {"batch_size": 96, "steps": None, **asked}, []
+    settings = Settings(model=str(tiny), dataset="digits", **asked)
+    recipe = {"batch_size": 96, "learning_rate": 0.004, "steps": 6, "weight_decay": 0.3}
+    begun = {"settings": vars(settings), "recipe": recipe, "total_steps": 6}
+    (tmp_path / "config.json").write_text(json.dumps(begun))
+    monkeypatch.setattr(Checkpoints, "steps", lambda _: [5])
+    monkeypatch.setattr(RunFolder, "check", lambda *_: None)
+    monkeypatch.setattr(train, "fit", lambda run, model, recipe, *_: seen.append(recipe.weight_decay))
+    _, said = run(tiny, tmp_path, resume=True, found=found, **asked | length)
+    assert f"goes on at step 5 of {says}, " in said and seen == [0.3]
 
 
 def test_the_search_keeps_its_development_set(tiny, tmp_path, monkeypatch, without_steps):

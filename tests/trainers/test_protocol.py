@@ -179,12 +179,17 @@ def test_what_a_search_asks_for():
         "momentum_dtype": [None, "bfloat16"],
         "augmentation": ["none"],
     }
+    assert parse_search(["position_embedding=none,2d", "classifier=none,gap"]) == {
+        "position_embedding": ["none", "2d"],
+        "classifier": [None, "gap"],
+    }
     for texts, error, says in (
         (["dropout_rate"], ConfigError, "Expected a field and its values"),
         (["dropout_rate=0,"], ConfigError, "Expected a field and its values"),
         (["dropuot_rate=0"], UnknownNameError, "Did you mean dropout_rate"),
         (["dropout_rate=0", "dropout_rate=0.1"], ConfigError, "in one text"),
         (["steps=1.5"], ConfigError, "steps must be a whole number"),
+        (["classifier=7"], ConfigError, "classifier must be token or gap or patches. Received: '7'"),
     ):
         with pytest.raises(error, match=says):
             parse_search(texts)

@@ -13,6 +13,7 @@ import keras_vit as package
 from keras_vit import training, zoo
 from keras_vit.commands import finetune
 from keras_vit.errors import ConfigError, KerasVitError, UnknownNameError
+from keras_vit.trainers.choices import choose_settings
 from keras_vit.training.errors import RunError
 from keras_vit.training.runs.folder import RunFolder
 
@@ -74,6 +75,7 @@ def test_every_option_of_the_command_is_an_argument(command, function):
         ({"split": "all"}, ConfigError, r"split must be train or train\+validation. Received: 'all'"),
         ({"search": "dropout_rate=0"}, ConfigError, "search must be of type list"),
         ({"model": "ViT-B/17"}, UnknownNameError, "Did you mean"),
+        ({"model": None}, ConfigError, "model must be of type str. Received: None"),
         ({"dataset": "folder:nowhere"}, KerasVitError, "nowhere"),
     ],
 )
@@ -81,6 +83,16 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_written(given, err
     with pytest.raises(error, match=says):
         package.finetune(**{"dataset": "digits", "out": tmp_path / "run", **given})
     assert not (tmp_path / "run").exists()
+
+
+def test_settings_are_what_config_json_keeps(tmp_path):
+    """Whatever Python gives: numpy's numbers, a tuple, a number of blocks, paths. Else a run could not be resumed."""
+    given = {"freeze": 4, "steps": np.int64(2), "learning_rate": np.float32(0.5), "search": ("weight_decay=none,0.1",)}
+    kept = {"freeze": "4", "steps": 2, "learning_rate": 0.5, "search": ["weight_decay=none,0.1"], "test": True}
+    given |= {"test": np.True_, "teacher": tmp_path / "a", "without": tmp_path / "b", "model": tmp_path / "c"}
+    kept |= {"teacher": str(tmp_path / "a"), "without": str(tmp_path / "b"), "model": str(tmp_path / "c")}
+    recorded = choose_settings(tmp_path, {"dataset": "digits", **given}, False, False).as_recorded()
+    assert json.loads(json.dumps(recorded)) == recorded and recorded.items() >= kept.items()
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from fuzzing import mutated
 from training_run import points, tiny
 
-from keras_vit import data, training
+from keras_vit import data, training, zoo
 from keras_vit.errors import KerasVitError
 from keras_vit.files import sha256
 from keras_vit.trainers.choices import require_same_classes, require_same_settings
@@ -72,6 +72,18 @@ def test_weights_that_cannot_be_loaded(model, tmp_path):
             training.load_weights(model, path)
     with pytest.raises(training.RunError, match="cannot be read"):
         training.load_weights(model, tmp_path / "absent.npz")
+
+
+def test_weights_load_whatever_dropout_their_model_had(tmp_path):
+    """Between configurations of one architecture; not if another field differs."""
+    small = {"weights": None, "image_size": 8, "num_layers": 1, "num_classes": 3}
+    model = zoo.load("ViT-Test/4", dropout_rate=0.1, stochastic_depth_rate=0.2, **small)
+    zoo.save(model, tmp_path / "best.weights.npz")
+    other = zoo.load("ViT-Test/4", attention_dropout_rate=0.3, **small)
+    training.load_weights(other, tmp_path / "best.weights.npz")
+    assert all(np.array_equal(a, b) for a, b in zip(model.get_weights(), other.get_weights(), strict=True))
+    with pytest.raises(training.RunError, match="of another model"):
+        training.load_weights(zoo.load("ViT-Test/4", num_heads=1, **small), tmp_path / "best.weights.npz")
 
 
 def test_arrays_of_another_kind_are_refused(store, model):

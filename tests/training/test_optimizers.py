@@ -90,7 +90,8 @@ def test_absolute_decay_is_the_decay_of_the_official_configurations():
     """w -= schedule / peak * decay * w, which is decay / peak in the convention of Keras."""
     schedule = training.WarmupCosine(0.1, 10, warmup_steps=3)
     close(run(training.AdamW(schedule, absolute_weight_decay=0.02)), adam(cosine, decay=0.2), rtol=1e-4)
-    close(run(training.SGD(0.1, absolute_weight_decay=0.02)), sgd(lambda t: 0.1, decay=0.2))
+    for rate in (0.1, np.float32(0.1)):
+        close(run(training.SGD(rate, absolute_weight_decay=0.02)), sgd(lambda t: 0.1, decay=0.2))
     with pytest.raises(ConfigError, match="peak"):
         training.Adam(keras.optimizers.schedules.CosineDecay(0.1, 10), absolute_weight_decay=0.1)
 

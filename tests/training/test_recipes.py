@@ -125,6 +125,8 @@ ON_JFT = {
     "R50+ViT-L/16": "R50+ViT-L/16",
     "ViT-S/16": "ViT-B",
     "R26+ViT-S/32": "ViT-B",
+    "ViT-L/14": "ViT-L/16",
+    "ViT-g/14": "ViT-H/14",
 }
 
 
@@ -330,6 +332,17 @@ def test_errors_are_sentences():
     for epochs in (float("nan"), float("inf"), 0):
         with pytest.raises(ConfigError, match="epochs must be positive"):
             training.recipe("finetune-pets", epochs=epochs, examples=10)
+    for name, value in (
+        ("label_smoothing", 1.5),
+        ("dropout_rate", 2),
+        ("weight_decay", -1),
+        ("warmup_steps", -5),
+        ("ema_momentum", 3),
+        ("stochastic_depth_rate", 1),
+        ("global_clipnorm", -1),
+    ):
+        with pytest.raises(ConfigError, match=f"{name} must be .*Received: {name}={value}"):
+            training.recipe("finetune-pets", **{name: value})
     with pytest.raises(ConfigError, match="total_steps must be positive"):
         training.recipe("finetune-pets", epochs=1e30, examples=10)
     with pytest.raises(ConfigError, match="steps or epochs, not both"):

@@ -6,6 +6,7 @@ The state is all that a training step reads or changes, as arrays, on any number
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     import os
 
     import keras
+
+DROPOUT = ("dropout_rate", "attention_dropout_rate", "stochastic_depth_rate")
 
 
 def list_variables(model):
@@ -159,12 +162,18 @@ def load_weights(model: keras.Model, path: str | os.PathLike) -> None:
         factor.assign(np.zeros(factor.shape))
 
 
+def without_dropout(config):
+    """The configuration but for the rates at which training drops, which no weight depends on."""
+    there = {name: 0.0 for name in DROPOUT if hasattr(config, name)}
+    return dataclasses.replace(config, **there)
+
+
 def read_official(model, kept, path):
     """{path of a variable of `kept`: array} of a file in an official layout; nothing for one of another model."""
     try:
         stored = zoo.load(path)
     except KerasVitError as error:
         raise RunError(f"{path} cannot be read: {error}") from error
-    if stored.config != model.config:
+    if without_dropout(stored.config) != without_dropout(model.config):
         return {}
     return {own.path: other.numpy() for own, other in zip(kept, stored.weights, strict=True)}
