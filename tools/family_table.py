@@ -144,8 +144,10 @@ def is_rounding(path, images, model, call):
     model.double()
     before = keras.config.floatx()
     keras.config.set_floatx("float64")
-    ours = np.asarray(zoo.load(path, dtype="float64")(images.astype("float64")))
-    keras.config.set_floatx(before)
+    try:
+        ours = np.asarray(zoo.load(path, dtype="float64")(images.astype("float64")))
+    finally:
+        keras.config.set_floatx(before)
     return find_difference(ours, run(call, images, "float64")) < ROUNDING
 
 

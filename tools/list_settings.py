@@ -8,12 +8,12 @@ then fills in the page. Several stages of a training are one line: name the last
 """
 
 import argparse
+import sys
 from pathlib import Path
 
 from samples import TEST_SETS
 from ship import ROOT, measure_accuracy, measure_minutes, read_facts, restore_commands
 
-from examples.paper_in_miniature.results import add_lines
 from keras_vit import zoo
 from keras_vit.training.runs.folder import model_of
 from keras_vit.training.runs.history import read_rows
@@ -54,6 +54,9 @@ def main():
     arguments = parser.parse_args()
     test_set = TEST_SETS[arguments.test[0]].load(arguments.test[1]) if arguments.test else None
     lines = [describe_run(run, test_set) for run in arguments.runs]
+    sys.path.append(str(ROOT))  # a script sees tools/ alone
+    from examples.paper_in_miniature.results import add_lines
+
     add_lines(TABLE, COLUMNS, lines)
     for line in lines:
         print(", ".join(f"{column} {value}" for column, value in line.items() if value != ""))

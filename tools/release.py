@@ -56,7 +56,7 @@ def write_sbom(wheel, path):
 
 
 def make(revision, out, sbom):
-    out.mkdir(parents=True, exist_ok=True)
+    out.mkdir(parents=True)
     with tempfile.TemporaryDirectory() as folder:
         time = unpack(revision, folder)
         environment = {**os.environ, "SOURCE_DATE_EPOCH": str(time)}

@@ -40,7 +40,7 @@ def require_distinct(labels):
     if labels is None or isinstance(labels, str):
         return labels  # `as_labels` raises the error for a string
     try:
-        labels = tuple(labels)
+        labels = tuple(map(str, labels))
     except TypeError as error:
         raise ConfigError(f"labels must be a list of names. Received: {labels!r}.") from error
     repeated = [label for label, count in Counter(labels).items() if count > 1]
@@ -108,7 +108,15 @@ def takes_new_head(config, wanted, labels, request):
     if request.head == "new" and not wanted.num_classes:
         raise ConfigError("head='new' needs classes. Received: none. Pass num_classes= or labels=.")
     renamed = request.labels is not None and request.labels != labels
-    return request.head == "new" or bool(request.head is None and wanted.num_classes and (differs or renamed))
+    if request.head == "new" or (request.head is None and wanted.num_classes and (differs or renamed)):
+        return True
+    width, new_width = (getattr(each, "features", None) for each in (config, wanted))
+    if wanted.num_classes and width != new_width:
+        raise ConfigError(
+            f"classifier={wanted.classifier!r} gives vectors of {new_width} numbers, but the checkpoint's head reads "
+            f"{width}. Pass head='new' for a new head, or num_classes=0 for none."
+        )
+    return False
 
 
 def plan_target(config, labels, request):
@@ -160,8 +168,8 @@ def set_head(tensors, source, target, new_head):
 def set_channels(tensors, source, target):
     """Sums the old channels into one, or repeats them for several, scaled to keep the response to a grey image."""
     old, new = source.num_channels, target.num_channels
-    name = next(name for name in ("conv_root/kernel", ROOT, PATCHES) if name in tensors)
-    if old == new:
+    name = next((name for name in ("conv_root/kernel", ROOT, PATCHES) if name in tensors), None)
+    if old == new or name is None:
         return
 
     def repeat_or_add(kernel):
@@ -187,7 +195,7 @@ def set_classifier(tensors, source, target):
             tensors[name] = prepend_zero(positions) if target.has_class_token else without
     if target.has_class_token:
         return (*fresh, "cls")
-    del tensors["cls"]
+    tensors.pop("cls", None)
     return fresh
 
 

@@ -19,7 +19,7 @@ from keras_vit.models.variants import MODELS, VARIANTS
 from keras_vit.zoo.adapt import HEADS, Request, adapt, plan_adaptation, plan_target, require_fields
 from keras_vit.zoo.formats import open_checkpoint
 from keras_vit.zoo.formats.checkpoint import Fault, Hints, about_file
-from keras_vit.zoo.formats.variables import VariableFiller
+from keras_vit.zoo.formats.variables import build_filled
 from keras_vit.zoo.names import registry
 from keras_vit.zoo.names.rows import class_names
 
@@ -81,14 +81,6 @@ def require_possible(public, request):
         plan_adaptation(public.config, class_names(public.labels), request)
 
 
-def with_image_size(checkpoint, config):
-    """Gives the checkpoint the image size of `config`, if its file cannot state one."""
-    if checkpoint.config.image_size is not None:
-        return checkpoint
-    config = dataclasses.replace(checkpoint.config, image_size=config.image_size)
-    return dataclasses.replace(checkpoint, config=config)
-
-
 def field_of(config, field):
     """A field of the configuration or of its backbone; None if neither has it."""
     backbone = getattr(config, "backbone", None)
@@ -132,10 +124,41 @@ def apply_registry(checkpoint, public):
 def open_as_variant(path, row, hints, config):
     """Opens the checkpoint at a path, which must be of this variant; `config` has its image size, if no file has."""
     hints = dataclasses.replace(hints, variant_heads=getattr(config, "num_heads", None))
-    checkpoint = with_image_size(open_checkpoint(path, hints), config)
+    checkpoint = open_checkpoint(path, hints)
+    if checkpoint.config.image_size is None:
+        own = dataclasses.replace(checkpoint.config, image_size=config.image_size)
+        checkpoint = dataclasses.replace(checkpoint, config=own)
     with about_file(path):
         require_variant(checkpoint.config, row)
     return checkpoint
+
+
+def choose_variant(name, weights):
+    """The variant of random weights, or of a file's; None if the name chooses the weights."""
+    if weights == "default":
+        return None
+    head, _, tag = str(name).partition(":")
+    variant = registry.find_variant(head)
+    if tag:
+        raise ConfigError(f"A tag names weights. Received: {name} with weights={weights!r}; leave the tag out.")
+    return variant
+
+
+def weights_path(weights):
+    """The path of the checkpoint given as weights=."""
+    path = Path(os.path.expanduser(weights))
+    if not path.exists() and ("://" in str(weights) or str(weights).partition(":")[0] in VARIANTS):
+        raise ConfigError(
+            f"weights must be the path of a checkpoint. Received the name {weights}: pass it as the first argument."
+        )
+    return path
+
+
+def require_heads(config, num_heads):
+    """Refuses a number of heads that contradicts the checkpoint's."""
+    found = getattr(config, "num_heads", None)
+    if num_heads not in (None, found):
+        raise ConfigError(f"num_heads is {found} in the checkpoint. Received: num_heads={num_heads!r}. Leave it out.")
 
 
 def locate(name, hints, request):
@@ -229,27 +252,31 @@ def load(
     """
     if position_interpolation not in (None, *POSITION_MATRICES):
         raise ConfigError(describe_unknown("position_interpolation", position_interpolation, POSITION_MATRICES))
+    image_size = tuple(image_size) if isinstance(image_size, list) else image_size
     request = Request.from_arguments(head, num_classes, labels, image_size, fields)
     policy = find_policy(dtype)
-    variant = None if weights == "default" else registry.find_variant(str(name).partition(":")[0])
+    variant = choose_variant(name, weights)
     if weights is None:
+        if position_interpolation and isinstance(variant.config, ViTConfig):
+            request.fields["position_interpolation"] = position_interpolation
         return build_untrained(variant, request, num_heads, preprocessing, policy)
     untold = {name: value for name, value in fields.items() if name in UNTOLD}
     size: Any = None if image_size == (None, None) else image_size  # narrows the type
     hints = Hints(num_heads, image_size=size, patch_size=fields.get("patch_size"), fields=untold)
     if variant:
-        checkpoint, title = open_as_variant(Path(weights), variant, hints, variant.config), variant.name
+        checkpoint, title = open_as_variant(weights_path(weights), variant, hints, variant.config), variant.name
     else:
         checkpoint, title = locate(name, hints, request)
+    require_heads(checkpoint.config, num_heads)
     if position_interpolation and isinstance(checkpoint.config, ViTConfig):
         request.fields["position_interpolation"] = position_interpolation
     target = plan_adaptation(checkpoint.config, checkpoint.labels, request)
     preprocessing = fit_preprocessing(preprocessing or checkpoint.preprocessing, target.config)
-    with about_file(checkpoint.path), VariableFiller() as filler:
-        model = build(target.config, preprocessing, target.labels, policy, keras_name(title))
-        interpolation = position_interpolation or getattr(target.config, "position_interpolation", "linear")
+    arguments = (target.config, preprocessing, target.labels, policy, keras_name(title))
+    interpolation = position_interpolation or getattr(target.config, "position_interpolation", "linear")
+    with about_file(checkpoint.path):
         tensors, fresh = adapt(checkpoint.tensors, checkpoint.config, target, interpolation)
-        filler.assign(model, tensors, fresh)
-        if not fresh and tensors.keys() == checkpoint.tensors.keys():
-            set_trainable(model, checkpoint.trainable)
+        model = build_filled(lambda: build(*arguments), tensors, fresh)
+    if not fresh and tensors.keys() == checkpoint.tensors.keys():
+        set_trainable(model, checkpoint.trainable)
     return model

@@ -1,5 +1,6 @@
 """Saves a model to a file: `keras_vit.zoo.save`."""
 
+import contextlib
 import importlib
 import os
 from pathlib import Path
@@ -9,7 +10,7 @@ from keras_vit.errors import CheckpointError, ConfigError, describe_unknown
 from keras_vit.files import require_local, write_whole
 from keras_vit.lora import without_lora
 from keras_vit.models.classifier import Classifier
-from keras_vit.zoo.formats import find_ending
+from keras_vit.zoo.formats import module_for
 from keras_vit.zoo.formats.torch.transformers_files import write_config
 
 LAYOUTS = (None, "timm", "transformers", "hub")
@@ -59,7 +60,7 @@ def save(
     if layout == "hub":  # it also exports, and this room may not
         importlib.import_module("keras_vit.hub").save_folder(without_lora(model), path, metadata)
         return
-    module, model = find_ending(path).load(), without_lora(getattr(model, "folded_from", model))
+    module, model = module_for(path), without_lora(getattr(model, "folded_from", model))
     chosen = {} if layout is None else {"layout": layout}
     if layout not in LAYOUTS:
         raise ConfigError(describe_unknown("layout", layout, LAYOUTS[1:]))
@@ -70,13 +71,14 @@ def save(
             f"Nothing can be written in {path.parent}: there is no such folder. Make it, or choose another."
         )
     try:
-        with write_whole(path) as temporary:
+        with contextlib.ExitStack() as stack:
+            temporary = stack.enter_context(write_whole(path))
             permissions = temporary.stat().st_mode & 0o777
             module.write(model, temporary, **chosen)
             temporary.chmod(permissions)  # safetensors replaces the file by one that only its owner can read
-        if layout == "transformers":
-            with write_whole(path.with_name("config.json")) as temporary:
-                temporary.write_text(write_config(model), "utf-8")
+            if layout == "transformers":  # renamed first: if that fails, the old model stays too
+                beside = stack.enter_context(write_whole(path.with_name("config.json")))
+                beside.write_text(write_config(model), "utf-8")
     except OSError as error:
         raise CheckpointError(
             f"{path} could not be written: {error.strerror or error}. What was there before is unchanged."

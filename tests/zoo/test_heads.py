@@ -62,6 +62,17 @@ def test_no_two_classes_have_one_name():
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
+def test_names_of_any_length_are_kept(ending, tmp_path):
+    """A zip archive's comment holds 64 KiB."""
+    path, names = tmp_path / f"model{ending}", [f"{i} {'ü' * 30}" for i in range(3000)]
+    zoo.save(load("ViT-Test/4", weights=None, labels=names), path)
+    assert load(path).labels == tuple(names)
+    if ending == ".npz":
+        with np.load(path) as arrays:
+            assert arrays["head/kernel"].shape == (64, 3000)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
 def test_other_labels_start_from_zeros_though_their_number_is_the_same(ending, tmp_path):
     path, _ = kept(tmp_path, ending)
     model = load(path, labels=("x", "y", "z"))
@@ -128,6 +139,7 @@ def test_resnets_too():
         ({"head": "new", "num_classes": 0}, "head='new' needs classes"),
         ({"head": "fresh"}, "There is no head 'fresh'. .*new"),
         ({"labels": ["x", "y"], "num_classes": 3}, "2 labels, 3 classes"),
+        ({"classifier": "token+gap"}, "vectors of 24 numbers, but the checkpoint's head reads 12. Pass head='new'"),
         ({"labels": 3}, "a list of names. Received: 3"),
         ({"labels": "xyz"}, "a list of names. Received: the string 'xyz'"),
     ],

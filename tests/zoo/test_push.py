@@ -5,6 +5,7 @@ import http.server
 import json
 import threading
 
+import huggingface_hub
 import pytest
 
 from keras_vit import zoo
@@ -116,9 +117,23 @@ def test_a_failed_upload_leaves_no_repository(hub, folder, status):
     assert hub.repositories == {}
 
 
+def test_a_repository_that_stays_is_named(hub, folder, monkeypatch):
+    def fail(*args, **options):
+        raise ConnectionError("down")
+
+    hub.fails = 400
+    monkeypatch.setattr(huggingface_hub.HfApi, "delete_repo", fail)
+    with pytest.raises(
+        UploadError, match="answered 400. owner/name could not be removed: delete it on the Hub by hand"
+    ):
+        zoo.push(folder, "owner/name")
+
+
 REFUSED = {
     "no token": (CARD, "owner/name", {"HF_TOKEN": ""}, "needs a token that may write"),
     "offline": (CARD, "owner/name", {"KERAS_VIT_OFFLINE": "1"}, "forbids the network"),
+    "bad card": ("---\nlicense: [\n---\n", "owner/name", {}, "README.md has no valid YAML"),
+    "plain http": (CARD, "owner/name", {"HF_ENDPOINT": "http://hub.example"}, "HF_ENDPOINT must be an https address"),
     "no owner": (CARD, "name", {}, "is called owner/name. Received: 'name'"),
     "no licence": ("# model\n", "owner/name", {}, "states no licence"),
     "other": ("---\nlicense: other\n---\n", "owner/name", {}, "put its text into .*LICENSE"),

@@ -4,6 +4,7 @@ import dataclasses
 import fnmatch
 import json
 import pathlib
+import re
 
 import pytest
 from safetensors.numpy import load_file, save_file
@@ -147,9 +148,10 @@ def test_rows_of_the_family():
     assert len(FAMILY) == 25
     for name, row in FAMILY.items():
         assert registry.resolve(name) is row is registry.resolve(row.url), name
+        page = re.sub("^hf://(.*)@(.*?)/", r"https://huggingface.co/\1/resolve/\2/", row.url)
+        assert registry.resolve(page) is row, name
         assert row.parameters == cost.count_parameters(row.config) == row.bytes / 4, name
         assert row.preprocessing.image_size == row.config.image_size and row.preprocessing.interpolation == "bicubic"
-        assert row.use in ("classes", "vector", "image-text") and (row.use == "classes") == (row.labels is not None)
         assert row.source.startswith("arXiv") and row.licence in ("MIT", "Apache-2.0", "DINOv3 License")
         assert (row.licence == "DINOv3 License") == ("dinov3" in name) == ("terms" in (row.note or ""))
     assert {name: round(FAMILY[name].parameters / 1e6, 2) for name in MILLIONS} == MILLIONS

@@ -53,6 +53,11 @@ def test_timms_arguments_are_followed(case, tmp_path):
     np.testing.assert_allclose(logits(model, images), expected, atol=1e-5)
 
 
+def test_arguments_that_are_null_state_nothing(tmp_path):
+    config = {**PLAIN, "model_args": {**PLAIN["model_args"], "reg_tokens": None, "pre_norm": None}}
+    assert zoo.load(beside(tmp_path, golden(), config)).config.num_registers == 0
+
+
 @pytest.mark.parametrize(
     ("said", "sentence"),
     [

@@ -47,6 +47,12 @@ def test_logits_are_scaled_cosines(pair):
     assert classifier.labels == ("a", "b", "c", "d") and classifier.preprocessing == model.preprocessing
 
 
+def test_a_folded_model_gives_the_same_classifier(pair):
+    model, vectors, _ = pair
+    made = [zoo.zero_shot(each, vectors, scale=20.0) for each in (model, keras_vit.models.fold(model))]
+    np.testing.assert_array_equal(*(np.asarray(classifier(IMAGES)) for classifier in made))
+
+
 def test_other_classes_replace_those_of_a_classifier(pair):
     model, vectors, classifier = pair
     again = zoo.zero_shot(classifier, 2 * vectors[:2], scale=5.0, bias=[1.0, 2.0], probabilities="sigmoid")

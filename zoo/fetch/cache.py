@@ -75,6 +75,8 @@ def lock_file(path):
     lock = filelock.FileLock(beside(path, ".lock"))
     try:
         return lock.acquire(timeout=2)
+    except NotImplementedError:
+        return contextlib.nullcontext()  # a file system without locks
     except filelock.Timeout:
         logger.warning("Another process is fetching %s; waiting for it.", path.name)
         return lock.acquire()

@@ -1,4 +1,5 @@
-"""Fetches files by address once, checks them and keeps them: there is never a wrong file under the right name.
+"""Fetches files by address once, checks them and keeps them: there is never a wrong file under the right name. For
+hf://, huggingface_hub gives the name first, and a file that is then found wrong is removed at once.
 
 The requests are made by `requests`. After a broken download, this module requests only the rest, if the file is still
 the same.
@@ -31,10 +32,10 @@ from keras_vit.zoo.fetch.cache import (
     recorded,
     store,
 )
-from keras_vit.zoo.fetch.hub import fetch_from_hub, find_on_disk
-from keras_vit.zoo.fetch.places import hub_form, requested_address, whole_address
+from keras_vit.zoo.fetch.hub import fetch_from_hub, find_on_disk, look_on_disk
+from keras_vit.zoo.fetch.places import requested_address, whole_address
 from keras_vit.zoo.fetch.web import EndedEarlyError, NotFoundError, ask, describe_cause, read_reply
-from keras_vit.zoo.formats.torch.stated import COMPANIONS, MOST_BYTES
+from keras_vit.zoo.formats.torch.stated import COMPANIONS
 from keras_vit.zoo.names.rows import PublicCheckpoint
 
 CHUNK = 1 << 20
@@ -188,34 +189,33 @@ def download(checkpoint, address, path, bounds, draw):
     store(part, path, sha256)
 
 
-def size_bounds(checkpoint, most):
+def size_bounds(checkpoint):
     """(least, most) bytes of the file; listed sizes are rounded, computed sizes are slightly too low."""
-    size = checkpoint.bytes
+    size, most = checkpoint.bytes, places.max_bytes()
     if size is None:
         return 1, most
     if checkpoint.bytes_source == "exact":
-        return size, size
-    return int(0.98 * size), int(1.02 * size) if checkpoint.bytes_source == "listed" else most
+        return size, min(size, most)
+    return int(0.98 * size), min(int(1.02 * size), most) if checkpoint.bytes_source == "listed" else most
 
 
 def find_fetched(url: str) -> Path | None:
     """The file of an address if it was fetched before, otherwise None."""
-    if (url := hub_form(url)).startswith("hf://"):
+    if (url := whole_address(url)).startswith("hf://"):
         return find_on_disk(url)
     path = cached_path(url)
     return path if is_regular(path) else None
 
 
-def fetch(source: PublicCheckpoint | str, *, most_bytes: int | None = None) -> Path:
+def fetch(source: PublicCheckpoint | str) -> Path:
     """Fetches and checks a file from the web at the first call; returns its path in the cache.
 
-    Its size and the server's checksum (MD5, CRC-32C; the Hub's SHA-256) are checked before the file gets its name. Then
-    its SHA-256 is recorded, and checked again whenever the file's times or place on disk have changed. Files of hf://
-    are in the Hub's own cache.
+    Its size and the server's checksum (MD5, CRC-32C; the Hub's SHA-256) are checked before the file gets its name; for
+    hf://, right after. Then its SHA-256 is recorded, and checked again whenever the file's times or place on disk have
+    changed. Files of hf:// are in the Hub's own cache.
 
     Args:
         source: a `PublicCheckpoint`, or an address: https://, gs:// or hf://owner/repo/file.
-        most_bytes: a limit on its size, if smaller than KERAS_VIT_MAX_BYTES.
 
     Raises:
         DownloadError: if the file cannot be fetched or is not the expected one; then no file of that name is left.
@@ -224,10 +224,9 @@ def fetch(source: PublicCheckpoint | str, *, most_bytes: int | None = None) -> P
     PosixPath('.../storage.googleapis.com/vit_models/augreg/B_16-i21k-300ep-lr_0.001-...npz')
     """
     checkpoint = source if isinstance(source, PublicCheckpoint) else PublicCheckpoint(url=str(source))
-    most = min(most_bytes or places.max_bytes(), places.max_bytes())
-    if (url := hub_form(checkpoint.url)).startswith("hf://"):
-        return fetch_from_hub(url, most)
-    address, path, bounds = requested_address(url), cached_path(url), size_bounds(checkpoint, most)
+    if (url := whole_address(checkpoint.url)).startswith("hf://"):
+        return fetch_from_hub(url)
+    address, path, bounds = requested_address(url), cached_path(url), size_bounds(checkpoint)
     name = checkpoint.name if checkpoint.variant else address
     with describe_cache_errors(path):
         if is_intact(path, checkpoint.sha256, bounds):
@@ -248,9 +247,11 @@ def fetch(source: PublicCheckpoint | str, *, most_bytes: int | None = None) -> P
 
 def fetch_with_companions(checkpoint: PublicCheckpoint) -> Path:
     """Fetches a checkpoint's file, after the JSON files beside it if it is a .safetensors file of the Hub."""
-    url = whole_address(hub_form(checkpoint.url))
-    if url.startswith("hf://") and url.endswith(".safetensors") and not is_offline() and find_on_disk(url) is None:
-        for name in COMPANIONS:
-            with contextlib.suppress(NotFoundError):
-                fetch(f"{url.rpartition('/')[0]}/{name}", most_bytes=MOST_BYTES)
+    url = whole_address(checkpoint.url)
+    if url.startswith("hf://") and url.endswith(".safetensors") and not is_offline():
+        forgiven = NotFoundError if find_on_disk(url) is None else DownloadError
+        for beside in (f"{url.rpartition('/')[0]}/{name}" for name in COMPANIONS):
+            if look_on_disk(beside) is None:
+                with contextlib.suppress(forgiven):
+                    fetch(beside)
     return fetch(dataclasses.replace(checkpoint, url=url))

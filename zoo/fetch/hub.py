@@ -5,7 +5,7 @@ import os
 import re
 from pathlib import Path
 
-from keras_vit.errors import DownloadError, UploadError
+from keras_vit.errors import DownloadError, UploadError, printable
 from keras_vit.files import is_offline, sha256
 from keras_vit.owned import is_digest
 from keras_vit.zoo.fetch import places
@@ -44,6 +44,8 @@ def describe_hub_errors(url):
         yield
     except DownloadError:
         raise
+    except errors.LocalEntryNotFoundError as error:  # the connection broke
+        raise DownloadError(f"{url} could not be fetched: {describe_cause(error)}. Try again.") from None
     except errors.EntryNotFoundError:
         raise NotFoundError(f"{url} is not there: the repository has no such file.") from None
     except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError, errors.HFValidationError):
@@ -58,21 +60,26 @@ def describe_hub_errors(url):
         ) from None
 
 
-def find_on_disk(url: str) -> Path | None:
-    """The file for an address hf://... if the Hub's cache has it; no server is asked for a newer one."""
+def look_on_disk(url):
+    """What the Hub's cache knows of an address hf://...: the file's path, None, or an object for "no such file"."""
     import huggingface_hub
 
     repo, revision, file = read_hub(url)
-    found = huggingface_hub.try_to_load_from_cache(repo, file, places.hub_cache(), revision)
+    return huggingface_hub.try_to_load_from_cache(repo, file, places.hub_cache(), revision)
+
+
+def find_on_disk(url: str) -> Path | None:
+    """The file for an address hf://... if the Hub's cache has it; no server is asked for a newer one."""
+    found = look_on_disk(url)
     return Path(found) if isinstance(found, str) else None
 
 
-def fetch_from_hub(url: str, most_bytes: int) -> Path:
+def fetch_from_hub(url: str) -> Path:
     """Fetches a file of the Hub at the first call; returns its path in the library's cache.
 
     Raises:
         NotFoundError: when the repository has no such file.
-        DownloadError: when it cannot be fetched, or has more than `most_bytes`; then no wrong file is left.
+        DownloadError: when it cannot be fetched, or has more than KERAS_VIT_MAX_BYTES; then no wrong file is left.
     """
     import huggingface_hub
 
@@ -84,14 +91,18 @@ def fetch_from_hub(url: str, most_bytes: int) -> Path:
             f"{url} is not in the Hub's cache, {places.hub_cache()}, and KERAS_VIT_OFFLINE forbids fetching it. "
             f"Unset KERAS_VIT_OFFLINE, or fill the cache by `hf download {repo} {file}`."
         )
-    token, wait = read_token(endpoint), places.timeout()
+    token, wait, most = read_token(endpoint), places.timeout(), places.max_bytes()
     with describe_hub_errors(url):
         address = huggingface_hub.hf_hub_url(repo, file, revision=revision, endpoint=endpoint)
-        stated = huggingface_hub.get_hf_file_metadata(address, token=token, timeout=wait, endpoint=endpoint)
-        if stated.size is None or stated.size > most_bytes:
-            size = "an unknown number of" if stated.size is None else f"{stated.size:,}"
-            raise DownloadError(f"{url} has {size} bytes; at most {most_bytes:,} are fetched.")
         options = {"cache_dir": places.hub_cache(), "token": token, "endpoint": endpoint, "etag_timeout": wait}
+        try:
+            stated = huggingface_hub.get_hf_file_metadata(address, token=token, timeout=wait, endpoint=endpoint)
+        except huggingface_hub.errors.EntryNotFoundError:
+            huggingface_hub.hf_hub_download(repo, file, revision=revision, **options)  # notes this in the cache
+            raise
+        if stated.size is None or stated.size > most:
+            size = "an unknown number of" if stated.size is None else f"{stated.size:,}"
+            raise DownloadError(f"{url} has {size} bytes; at most {most:,} are fetched.")
         path = Path(huggingface_hub.hf_hub_download(repo, file, revision=revision, **options))
         if is_digest(stated.etag) and sha256(path) != stated.etag:  # a large file's ETag is its SHA-256
             for name in (path.resolve(), path):
@@ -109,7 +120,10 @@ def require_licence(folder):
     card = folder / "README.md"
     if not card.is_file():
         raise UploadError(f"{folder} has no README.md. Expected a folder that zoo.save(layout='hub') wrote.")
-    licence = huggingface_hub.ModelCard.load(card).data.get("license")
+    try:
+        licence = huggingface_hub.ModelCard.load(card).data.get("license")
+    except Exception as error:  # of YAML, or of the Hub's own checks
+        raise UploadError(f"{card} has no valid YAML between its lines ---: {printable(error)}.") from None
     if not licence:
         raise UploadError(
             f"{card} states no licence. Without one nobody may use the weights. Save the folder with "
@@ -148,6 +162,8 @@ def push(folder: str | os.PathLike[str], repository: str, *, private: bool = Fal
     if is_offline():
         raise UploadError("KERAS_VIT_OFFLINE forbids the network. Unset KERAS_VIT_OFFLINE to upload.")
     token = read_token(endpoint)
+    if token is False and huggingface_hub.get_token():
+        raise UploadError("HF_ENDPOINT must be an https address: a token is not sent unencrypted.")
     if not token:
         raise UploadError("The Hub needs a token that may write. Set HF_TOKEN, or run `hf auth login`.")
     api = huggingface_hub.HfApi(endpoint, token=token)
@@ -164,10 +180,12 @@ def push(folder: str | os.PathLike[str], repository: str, *, private: bool = Fal
             repo_id=repository, folder_path=folder, ignore_patterns=LEFT, commit_message="Model saved by Keras ViT"
         )
     except BaseException as error:
-        api.delete_repo(repository, missing_ok=True)
+        left = "was removed; try again"
+        try:
+            api.delete_repo(repository, missing_ok=True)
+        except Exception:
+            left = "could not be removed: delete it on the Hub by hand, and try again"
         if not isinstance(error, Exception):
             raise
-        raise UploadError(
-            f"{folder} could not be uploaded: {read_status(error)[1]}. {repository} was removed; try again."
-        ) from None
+        raise UploadError(f"{folder} could not be uploaded: {read_status(error)[1]}. {repository} {left}.") from None
     return f"{endpoint}/{repository}"

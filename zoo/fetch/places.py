@@ -129,28 +129,27 @@ def read_hub(url: str) -> tuple[str, str, str]:
     return (found["repo"], found["revision"] or "main", found["file"] or "model.safetensors")
 
 
-def whole_address(url: str) -> str:
-    """The full address: https for gs://, %2B for a "+" of Google's, hf:// with revision and file.
-
-    >>> whole_address("gs://vit_models/imagenet21k/R50+ViT-B_16.npz")
-    'https://storage.googleapis.com/vit_models/imagenet21k/R50%2BViT-B_16.npz'
-    """
-    if url.startswith("hf://"):
-        return "hf://{}@{}/{}".format(*read_hub(url))
-    url = re.sub("^gs://", f"{GOOGLE}/", url)
-    return url.replace("+", "%2B") if url.startswith(f"{GOOGLE}/") else url
-
-
 def hub_form(url: str) -> str:
     """Turns an address of the Hub's pages into hf://owner/repo@revision/file; any other stays.
 
     >>> hub_form("https://huggingface.co/timm/vit/resolve/main/model.safetensors")
     'hf://timm/vit@main/model.safetensors'
     """
-    if url.startswith("hf://"):
-        return url
     page = rf"{re.escape(hub())}/([\w.-]+/[\w.-]+)/(?:resolve|blob)/([\w.-]+)/([^?#]+)(?:\?download=true)?"
-    return re.sub(f"^{page}$", r"hf://\1@\2/\3", url)
+    found = None if url.startswith("hf://") else re.fullmatch(page, url)
+    return f"hf://{found[1]}@{found[2]}/{unquote(found[3])}" if found else url
+
+
+def whole_address(url: str) -> str:
+    """The full address: https for gs://, %2B for a "+" of Google's, hf:// with revision and file for the Hub.
+
+    >>> whole_address("gs://vit_models/imagenet21k/R50+ViT-B_16.npz")
+    'https://storage.googleapis.com/vit_models/imagenet21k/R50%2BViT-B_16.npz'
+    """
+    if (url := hub_form(url)).startswith("hf://"):
+        return "hf://{}@{}/{}".format(*read_hub(url))
+    url = re.sub("^gs://", f"{GOOGLE}/", url)
+    return url.replace("+", "%2B") if url.startswith(f"{GOOGLE}/") else url
 
 
 def requested_address(url: str) -> str:

@@ -134,7 +134,8 @@ def require_file(headers, address):
 def refusal_error(reply: requests.Response, address: str) -> DownloadError:
     """The error for a status without a file."""
     advice = {
-        401: "It needs a token: set HF_TOKEN, or fetch the file yourself.",
+        401: "It needs a sign-in: fetch the file yourself and pass its path, or write the name and password into the "
+        "address.",
         403: "It is not public, or a mirror refuses it: check KERAS_VIT_MIRROR.",
         404: "Check the name; zoo.list() shows those known. If KERAS_VIT_MIRROR is set, the mirror may lack the file.",
     }
@@ -172,8 +173,8 @@ def read_reply(reply: requests.Response, address: str, bounds: tuple[int, int]) 
     if length and not least <= int(length[0]) <= most:
         bound = f"at least {least:,}" if int(length[0]) < least else f"at most {most:,}"
         raise DownloadError(
-            f"{address} has {int(length[0]):,} bytes; expected {bound}. Check the address or the mirror; "
-            "KERAS_VIT_MAX_BYTES sets the most for a file of unknown size."
+            f"{address} has {int(length[0]):,} bytes; expected {bound}. Check the address or the mirror, and "
+            "KERAS_VIT_MAX_BYTES, the size over which no file is fetched."
         )
     version = re.fullmatch(r'"[\x21\x23-\x7e]*"', headers.get("ETag", ""))
     return Remote(length and int(length[0]), version and version[0], checksums)

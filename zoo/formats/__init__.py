@@ -6,7 +6,6 @@ Importing this imports no Keras and no file library.
 
 import importlib
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
@@ -20,47 +19,29 @@ IN_FOLDERS = (
 )
 
 
-@dataclass(frozen=True)
-class Ending:
-    """A kind of checkpoint file.
-
-    Args:
-        suffix: ending of its files' names.
-        title: its name in sentences.
-        module: a module; `read(path, hints)` opens such a file as an `OpenCheckpoint`, `write(model, path)` raises
-            OSError if there is no room.
-    """
-
-    suffix: str
-    title: str
-    module: str
-
-    def load(self) -> ModuleType:
-        """The module that reads and writes such files."""
-        return importlib.import_module(self.module)
+# {ending of a file's name: (title of the format, module in this package)}. The module's `read(path, hints)` opens such
+# a file as an `OpenCheckpoint`; its `write(model, path)` raises OSError if there is no room.
+ENDINGS = {
+    ".npz": ("the authors' layouts", "npz"),
+    ".safetensors": ("timm's and transformers' state dicts", "safetensors"),
+    ".keras": ("a model of Keras", "keras_files"),
+    ".weights.h5": ("weights of Keras", "keras_files"),
+}
 
 
-ENDINGS = (
-    Ending(".npz", "the authors' layouts", "keras_vit.zoo.formats.npz"),
-    Ending(".safetensors", "timm's and transformers' state dicts", "keras_vit.zoo.formats.safetensors"),
-    Ending(".keras", "a model of Keras", "keras_vit.zoo.formats.keras_files"),
-    Ending(".weights.h5", "weights of Keras", "keras_vit.zoo.formats.keras_files"),
-)
-
-
-def find_ending(path: str | os.PathLike) -> Ending:
-    """The row for a file.
+def module_for(path: str | os.PathLike) -> ModuleType:
+    """The module that reads and writes a file, by its ending.
 
     Raises:
         CheckpointError: for an unknown ending.
 
-    >>> find_ending("runs/best.npz").title
-    "the authors' layouts"
+    >>> module_for("runs/best.npz").__name__
+    'keras_vit.zoo.formats.npz'
     """
-    for ending in ENDINGS:
-        if os.fspath(path).endswith(ending.suffix):
-            return ending
-    known = ", ".join(f"{ending.suffix} ({ending.title})" for ending in ENDINGS)
+    for ending, (_, module) in ENDINGS.items():
+        if os.fspath(path).endswith(ending):
+            return importlib.import_module(f"keras_vit.zoo.formats.{module}")
+    known = ", ".join(f"{ending} ({title})" for ending, (title, _) in ENDINGS.items())
     raise CheckpointError(f"{path} does not have the ending of any checkpoint format. Known: {known}.")
 
 
@@ -77,7 +58,9 @@ def find_file(path: Path) -> Path:
     if os.path.isdir(path):
         raise CheckpointError(f"There is no model in the folder {path}. Expected {expected}.")
     kind = "file" if os.path.splitext(path)[1] else "folder or file"
-    raise CheckpointError(f"There is no {kind} {path}. Expected {expected}.")
+    is_repository = not os.path.isabs(path) and os.fspath(path).count("/") == 1
+    advice = " A repository of the Hub is written hf://owner/name." if is_repository else ""
+    raise CheckpointError(f"There is no {kind} {path}. Expected {expected}.{advice}")
 
 
 def open_checkpoint(path: Path, hints: Hints | None = None) -> OpenCheckpoint:
@@ -87,7 +70,7 @@ def open_checkpoint(path: Path, hints: Hints | None = None) -> OpenCheckpoint:
         CheckpointError: for a file that is missing, damaged or foreign.
     """
     path = find_file(path)
-    module = find_ending(path).load()
+    module = module_for(path)
     with about_file(path):
         try:
             return module.read(path, hints or Hints())

@@ -126,22 +126,6 @@ def require_plausible(config, numbers, share=1):
         )
 
 
-class SharedRead:
-    """A function `read` of a tensor that keeps the values for a number of uses."""
-
-    def __init__(self, read, uses):
-        self.read, self.uses, self.left, self.values = read, uses, 0, None
-
-    def __call__(self):
-        if not self.left:
-            self.left, self.values = self.uses, self.read()
-        self.left -= 1
-        values = self.values
-        if not self.left:
-            self.values = None
-        return values
-
-
 @dataclass(frozen=True)
 class Tensor:
     """A tensor of a file: its name there, its shape, and the function `read()` that returns its values."""
@@ -163,7 +147,17 @@ class Tensor:
 
     def share(self, uses):
         """This tensor, for `uses` others made from it: values are read for the first and dropped after the last."""
-        return replace(self, read=SharedRead(self.read, uses))
+        kept, left = None, 0
+
+        def read():
+            nonlocal kept, left
+            if not left:
+                kept, left = self.read(), uses
+            left -= 1
+            values, kept = kept, kept if left else None
+            return values
+
+        return replace(self, read=read)
 
 
 def gather(named: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:

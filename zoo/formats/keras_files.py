@@ -103,7 +103,7 @@ def open_weights(path, weights, config, preprocessing, labels):
     from keras_vit.models import build
 
     require_plausible(config, count_stored_numbers(weights))
-    model = build(config)
+    model = build(config, dtype="float32")  # whatever the global policy
     with blame_file("does not hold the weights of the model it describes"), np.errstate(over="ignore"):
         model.load_weights(weights)
     table = official_variables(model)

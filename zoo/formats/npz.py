@@ -1,6 +1,6 @@
 """*.npz: numpy archives in the authors' layouts, converted to that of the first release, before Linen.
 
-Archives from `write` describe their model in the comment.
+Archives from `write` describe their model in the comment, or, if that is too long for it, in the member `MEMBER`.
 """
 
 import io
@@ -14,6 +14,7 @@ from numpy.lib import format as npy
 
 from keras_vit.zoo.formats.architecture import POSITIONS, ROW_POSITIONS, read_config
 from keras_vit.zoo.formats.checkpoint import (
+    MOST_JSON,
     MOST_MISSING,
     MOST_TENSORS,
     Fault,
@@ -33,6 +34,7 @@ from keras_vit.zoo.formats.variables import official_arrays
 COMPLAINT = "cannot be read as a numpy archive (.npz)"
 MOST_HEADER = 10_000  # bytes of an array's header, as in numpy
 MOST_COMMENT = 2**16 - 1  # bytes, the limit of a zip archive's comment
+MEMBER = "keras_vit.json"
 
 # {prefix of the model's tensors: prefixes to leave out}: optimizer slots, the text tower of a two-tower model.
 PREFIXES = (
@@ -100,7 +102,7 @@ def describe_member(archive, member):
 
 def list_tensors(archive):
     """The tensors of a numpy archive: {name: Tensor}. Nothing is unpickled, and only headers are read."""
-    tensors = [describe_member(archive, member) for member in archive.infolist()]
+    tensors = [describe_member(archive, member) for member in archive.infolist() if member.filename != MEMBER]
     return gather((tensor.source, tensor) for tensor in tensors)
 
 
@@ -239,12 +241,20 @@ def to_first_layout(tensors):
     return squeeze_norms(join_position_embedding(rename_linen(unstack_blocks(rename_pooling(tensors)))))
 
 
+def read_text(archive):
+    """The text that describes the model, if `write` made the archive."""
+    if MEMBER not in archive.namelist():
+        return archive.comment
+    with blame_file(COMPLAINT), archive.open(MEMBER) as stream:
+        return stream.read(MOST_JSON + 1)
+
+
 def read(path, hints):
     """Opens the file as an `OpenCheckpoint`."""
     archive = open_archive(path, COMPLAINT)  # the tensors keep it open until the last of them is dropped
-    tensors = to_first_layout(list_tensors(archive))
-    if archive.comment.startswith(b"{"):
-        config, preprocessing, labels = read_description(parse_json(archive.comment))
+    tensors, text = to_first_layout(list_tensors(archive)), read_text(archive)
+    if text.startswith(b"{"):
+        config, preprocessing, labels = read_description(parse_json(text))
     else:
         config, preprocessing, labels = read_config(tensors, hints, stated=hints.fields), None, None
     require_plausible(config, count_numbers(tensors), MOST_MISSING)
@@ -252,11 +262,12 @@ def read(path, hints):
 
 
 def write(model, path):
-    """Writes the pre-Linen layout or BiT's, with the model's description in the archive's comment."""
+    """Writes the pre-Linen layout or BiT's, and the model's description."""
     np.savez(path, **expand_norms(official_arrays(model)))
     description = serialize_model(model)
-    comment = json.dumps(description).encode()
-    if len(comment) > MOST_COMMENT:
-        comment = json.dumps({**description, "config": {**description["config"], "labels": None}}).encode()
+    text = comment = json.dumps(description, ensure_ascii=False).encode("utf-8", "surrogatepass")
     with zipfile.ZipFile(path, "a") as archive:
+        if len(text) > MOST_COMMENT:
+            archive.writestr(MEMBER, text)
+            comment = json.dumps({**description, "config": {**description["config"], "labels": None}}).encode()
         archive.comment = comment

@@ -78,58 +78,37 @@ def require_finite(name, values):
     return values
 
 
-class VariableFiller:
-    """A scope in which a new model's variables get the values of tensors.
+def build_filled(make, tensors, fresh=()):
+    """Builds a model by `make()`, with the values of tensors; names that begin with one of `fresh` keep their own.
 
-    They get them when the scope ends, so that no random values are drawn and no memory is used twice. For a tensor that
-    cannot be read, a `Fault` is raised then.
+    Variables get the values when all exist, so that no random values are drawn and no memory is used twice.
 
-    >>> with VariableFiller() as filler:  # doctest: +SKIP
-    ...     filler.assign(build(config), tensors)
+    Raises:
+        Fault: when a tensor is missing, left over, of another shape, or cannot be read.
     """
+    import keras
 
-    def __init__(self):
-        import keras
+    deferred, failures = not is_under_strategy(), []  # under a strategy, Keras would create them outside its scope
 
-        # Keras creates deferred variables outside the scope of a tf.distribute.Strategy.
-        self.deferred = not is_under_strategy()
-        self.scope = keras.StatelessScope() if self.deferred else contextlib.nullcontext()
-        self.failure = None
+    def first_value(name, shape, dtype):
+        if not failures:
+            try:
+                return require_finite(name, to_precision(tensors[name].read(), dtype)).reshape(shape)
+            except Exception as error:  # raised here, it would leave Keras with half of its variables
+                failures.append(error)
+        return np.zeros(shape, dtype)
 
-    def __enter__(self):
-        self.scope.__enter__()
-        return self
-
-    def __exit__(self, kind, error, traceback):
-        self.scope.__exit__(kind, error, traceback)
-        if error is None and self.failure is not None:
-            raise self.failure
-
-    def assign(self, model, tensors, fresh=()):
-        """Gives every variable of the model its tensor; names that begin with one of `fresh` keep their initial values.
-
-        Raises:
-            Fault: when a tensor is missing, left over or of another shape.
-        """
+    with keras.StatelessScope() if deferred else contextlib.nullcontext():
+        model = make()
         table = official_variables(model)
         wanted = [name for name in table if not name.startswith(tuple(fresh))]
         require_fit(model.name, tensors, table, wanted)
         for name in wanted:
-            variable, _ = table[name]
-            initializer = functools.partial(self.first_value, name, tensors[name])
-            if self.deferred:
+            variable, initializer = table[name][0], functools.partial(first_value, name)
+            if deferred:
                 variable._initializer = initializer  # a deferred variable's; Keras has no public way to change it
             else:
                 variable.assign(initializer(variable.shape, variable.dtype))
-
-    def first_value(self, name, tensor, shape, dtype):
-        """The tensor's values, or zeros after a failure.
-
-        An error inside an initializer would leave Keras with half of its variables, so the scope raises it at its end.
-        """
-        if self.failure is None:
-            try:
-                return require_finite(name, to_precision(tensor.read(), dtype)).reshape(shape)
-            except Exception as error:
-                self.failure = error
-        return np.zeros(shape, dtype)
+    if failures:
+        raise failures[0]
+    return model

@@ -100,7 +100,6 @@ class PublicCheckpoint:
         sha256: digest of the file, if somebody recorded it.
         source: address of a description of the weights.
         licence: licence of the weights.
-        use: "classes"; "vector" of an image, for a head or neighbours; "image-text", a vector comparable with texts'.
         note: further facts for users.
     """
 
@@ -133,7 +132,6 @@ class PublicCheckpoint:
     sha256: str | None = None
     source: str | None = None
     licence: str | None = None
-    use: str = "classes"
     note: str | None = None
 
     @property

@@ -99,8 +99,8 @@ def prepare(name, data_dir, download):
     except requests.exceptions.ConnectionError as error:
         host = urlsplit(error.request.url).hostname if error.request else "the network"
         raise DataError(
-            f"{name} is not prepared in {data_dir or 'its folder'}, and {host} cannot be reached to fetch it. Try again "
-            "when the network is there, or prepare it elsewhere and copy it there."
+            f"{name} is not prepared in {data_dir or 'its folder'}, and {host} cannot be reached to fetch it. Try "
+            "again when the network is there, or prepare it elsewhere and copy it there."
         ) from error
     # A name or configuration that TFDS does not know is a ValueError; its own folders in a cloud raise OpError.
     except (AssertionError, ValueError, OSError, tf.errors.OpError, tfds.download.DownloadError) as error:

@@ -133,5 +133,6 @@ def test_a_page_of_the_hub_is_its_file():
         assert (
             places.hub_form(f"https://huggingface.co/o/r/{way}/main/a/b.npz?download=true") == "hf://o/r@main/a/b.npz"
         )
+    assert places.whole_address("https://huggingface.co/o/r/blob/main/a%2Bb.npz") == "hf://o/r@main/a+b.npz"
     assert places.hub_form("https://example.org/o/r/resolve/main/x") == "https://example.org/o/r/resolve/main/x"
     assert not pathlib.Path(places.hub_cache()).exists()

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 
+import filelock
 import pytest
 from file_server import DATA, OTHER, SIZE, fetches, flip_bit, forget, refuses, send_file
 
@@ -11,6 +12,7 @@ from keras_vit.errors import DownloadError
 from keras_vit.zoo.fetch import cache as kept
 from keras_vit.zoo.fetch import download
 from keras_vit.zoo.fetch.web import Remote
+from keras_vit.zoo.names.rows import PublicCheckpoint
 
 
 def test_queries_are_told_apart(server):
@@ -163,3 +165,19 @@ def test_full_disk(server, monkeypatch):
         assert refuses(server.url, "No space left on device. Free some space")
     assert fetches(server.url)
     assert server.ranges()[-1].startswith("bytes=")
+
+
+def test_a_file_system_without_locks(tmp_path, monkeypatch):
+    def refuse(*args, **options):
+        raise NotImplementedError
+
+    monkeypatch.setattr(filelock.FileLock, "acquire", refuse)
+    with kept.lock_file(tmp_path / "x.npz"):
+        pass
+
+
+@pytest.mark.parametrize("source", ["exact", "listed", "computed", None])
+def test_no_file_is_larger_than_the_limit(monkeypatch, source):
+    monkeypatch.setenv("KERAS_VIT_MAX_BYTES", "1000")
+    row = PublicCheckpoint("https://h/x.npz", bytes=source and 4000, bytes_source=source)
+    assert download.size_bounds(row)[1] == 1000

@@ -3,12 +3,15 @@
 import hashlib
 import traceback
 
+import huggingface_hub
 import pytest
 from file_server import DATA, OTHER, send_status, show_repository
+from huggingface_hub.errors import LocalEntryNotFoundError
 
 from keras_vit.errors import DownloadError
 from keras_vit.zoo.fetch import download, places
 from keras_vit.zoo.fetch.download import NotFoundError
+from keras_vit.zoo.names.registry import resolve
 
 
 @pytest.fixture
@@ -51,9 +54,10 @@ def test_refusals(server, repository, monkeypatch):
         server.faults = [send_status(403 if code == "GatedRepo" else 404, headers=[("X-Error-Code", code)])]
         with pytest.raises(DownloadError, match=says):
             download.fetch("hf://owner/repo")
-    with pytest.raises(DownloadError, match="has 400,000 bytes; at most 1,000"):
+    with pytest.raises(DownloadError, match="has 400,000 bytes; at most 1,000"), monkeypatch.context() as patch:
         server.faults = [show_repository(repository)]
-        download.fetch("hf://owner/repo", most_bytes=1000)
+        patch.setenv("KERAS_VIT_MAX_BYTES", "1000")
+        download.fetch("hf://owner/repo")
     monkeypatch.setenv("KERAS_VIT_OFFLINE", "1")
     with pytest.raises(DownloadError, match="is not in the Hub's cache, .*hub, and KERAS_VIT_OFFLINE .*hf download"):
         download.fetch("hf://owner/repo")
@@ -63,8 +67,40 @@ def test_nobody_answers(server, repository, monkeypatch):
     monkeypatch.setenv("KERAS_VIT_TIMEOUT", "0.5")
     server.shutdown()
     server.server_close()
-    with pytest.raises(DownloadError, match="hf://owner/repo could not be fetched: .*Connection refused"):
+    with pytest.raises(DownloadError, match="hf://owner/repo@main/model.safetensors could not be fetched: .*refused"):
         download.fetch("hf://owner/repo")
+
+
+def test_a_connection_that_breaks_is_no_missing_file(repository, monkeypatch):
+    def break_off(*args, **options):
+        raise LocalEntryNotFoundError("Check your connection.") from ConnectionResetError(
+            104, "Connection reset by peer"
+        )
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", break_off)
+    with pytest.raises(DownloadError, match="could not be fetched: Connection reset by peer. Try again") as caught:
+        download.fetch("hf://owner/repo")
+    assert not isinstance(caught.value, NotFoundError)
+
+
+def test_companions_are_fetched_beside_a_model_that_is_there(server, repository):
+    """transformers fetches the model alone; what the repository lacks is asked for once."""
+    path = download.fetch("hf://owner/repo")
+    (repository / "config.json").write_text("{}")
+    absent = [("X-Error-Code", "EntryNotFound"), ("X-Repo-Commit", "c" * 40)]
+    shown = show_repository(repository)
+    server.faults = [lambda h: (send_status(404, headers=absent, body=b"") if "prepro" in h.path else shown)(h)]
+    for _ in range(2):
+        assert download.fetch_with_companions(resolve("hf://owner/repo")) == path
+        assert path.with_name("config.json").read_text() == "{}"
+        asked, server.requests[:] = len(server.requests), []
+    assert not asked
+
+
+def test_a_model_that_is_there_needs_no_server(server, repository):
+    path = download.fetch("hf://owner/repo")
+    server.faults = [send_status(403)]
+    assert download.fetch_with_companions(resolve("hf://owner/repo")) == path
 
 
 def test_the_token_goes_to_the_hub_alone(server, other, repository, monkeypatch):

@@ -188,7 +188,9 @@ def transformers_vit(config_json, tensors):
     """The `Stated` of a ViT or hybrid; the other fields of its configuration do not change the function."""
     require_type(config_json, VIT_TYPES)
     is_ijepa = "embeddings.cls_token" not in tensors
-    require_stated(not is_ijepa or "pooler.dense.weight" not in tensors, "a pooler of a patch", "their mean")
+    require_stated(
+        not is_ijepa or "pooler.dense.weight" not in tensors, "a pooler of one patch", "the mean of the patches"
+    )
     if "pooler.dense.weight" in tensors:
         require_values(config_json, {"pooler_act": ("tanh",)})
     if isinstance(config_json.get("backbone_config"), dict):

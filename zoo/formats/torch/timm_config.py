@@ -157,7 +157,7 @@ def state(args, config_json, fields, names):
     is_known = architecture is None or arguments_of(architecture) is not None
     if isinstance(args.get("init_values"), int | float):
         fields = {**fields, "layer_scale": args["init_values"]}
-    shapes = read_shapes(args) | {ours: args[theirs] for theirs, ours in names.items() if theirs in args}
+    shapes = read_shapes(args) | {ours: args[theirs] for theirs, ours in names.items() if args.get(theirs) is not None}
     return Stated(
         num_heads=heads if type(heads) is int and heads > 0 else None,
         image_size=stated_size(args, config_json),
@@ -171,8 +171,9 @@ def state(args, config_json, fields, names):
 def require_arguments(args, values):
     """Refuses unknown arguments, and values that change the function."""
     require_values({name: value for name, value in args.items() if value is not None}, values)
+    expected = "models with the arguments it knows"
     for name, value in args.items():
-        require_stated(name in values or name in HARMLESS, f"the argument {name}={value!r}", "the arguments it knows")
+        require_stated(name in values or name in HARMLESS, f"the argument {name}={value!r}", expected)
 
 
 def read_pooling(args, architecture, tensors):

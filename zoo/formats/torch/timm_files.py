@@ -96,6 +96,12 @@ def make_timm_state(model: Any) -> tuple[ViTConfig | ResNetConfig, dict[str, np.
     return config, make_vit_state(config, arrays)
 
 
+def find_ratio(mlp_dim, hidden_size):
+    """timm's mlp_ratio: it truncates the product, so the quotient alone is too small for some pairs."""
+    ratios = (mlp_dim / hidden_size, (mlp_dim + 0.5) / hidden_size)
+    return next(ratio for ratio in ratios if int(hidden_size * ratio) == mlp_dim)
+
+
 def vit_arguments(config: ViTConfig) -> tuple[str, dict[str, Any]]:
     """(a name of timm, the arguments that make it a ViT of this configuration)."""
     far = [f"{name}={getattr(config, name)!r}" for name, value in PLAIN.items() if getattr(config, name) != value]
@@ -115,7 +121,7 @@ def vit_arguments(config: ViTConfig) -> tuple[str, dict[str, Any]]:
     if far or name is None:
         raise CheckpointError(f"timm's VisionTransformer has no arguments for {', '.join(far)}.")
     arguments = {
-        "img_size": list(config.image_size),
+        "img_size": list(config.own_size),
         "patch_size": list(config.patch_size),
         "in_chans": config.num_channels,
         "num_classes": config.num_classes,
@@ -123,7 +129,7 @@ def vit_arguments(config: ViTConfig) -> tuple[str, dict[str, Any]]:
         "embed_dim": config.hidden_size,
         "depth": config.num_layers,
         "num_heads": config.num_heads,
-        "mlp_ratio": config.mlp_dim / config.hidden_size,
+        "mlp_ratio": find_ratio(config.mlp_dim, config.hidden_size),
         "qkv_bias": config.qkv_bias == "qkv",
         "init_values": config.layer_scale,
         "class_token": config.has_class_token,

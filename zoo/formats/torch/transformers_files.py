@@ -108,7 +108,7 @@ def find_kind(config):
         raise CheckpointError("layout='transformers' is for Vision Transformers. Leave it out for timm's names.")
     kinds = KINDS[bool(config.num_classes)]
     kind, far = min(((kind, unlike(kind, config)) for kind in kinds), key=lambda found: len(found[1]))
-    if config.image_size[0] != config.image_size[1] or config.patch_size[0] != config.patch_size[1]:
+    if config.own_size[0] != config.own_size[1] or config.patch_size[0] != config.patch_size[1]:
         far |= {"image_size": "square", "patch_size": "square"}
     if far:
         differences = "; ".join(f"{name} is {getattr(config, name)!r}, not {far[name]!r}" for name in far)
@@ -128,7 +128,7 @@ def make_config(kind: Kind, config: ViTConfig, labels: tuple | None) -> dict[str
         "num_hidden_layers": config.num_layers,
         "num_attention_heads": config.num_heads,
         "intermediate_size": config.mlp_dim,
-        "image_size": config.image_size[0],
+        "image_size": config.own_size[0],
         "patch_size": config.patch_size[0],
         "num_channels": config.num_channels,
         "layer_norm_eps": config.layer_norm_epsilon,
