@@ -47,6 +47,7 @@ class ThenRegister(importlib.abc.Loader):
         return self.loader.create_module(spec)
 
     def exec_module(self, module):
+        module.__spec__.loader = module.__loader__ = self.loader  # which finds Keras' own files, too
         self.loader.exec_module(module)
         import_classes()
 

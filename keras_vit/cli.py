@@ -5,8 +5,6 @@ import importlib
 import os
 import sys
 import warnings
-from collections import ChainMap
-from collections.abc import Mapping
 from typing import Annotated
 
 import typer
@@ -53,23 +51,15 @@ def load_command(name):
     return typer.main.get_command(alone)
 
 
-class LazyCommands(Mapping):
-    """The commands by name; the file of a command is imported when it is accessed."""
-
-    def __getitem__(self, name):
-        return load_command(name)
-
-    def __iter__(self):
-        return iter(COMMANDS)
-
-    def __len__(self):
-        return len(COMMANDS)
-
-
 class LazyGroup(typer.core.TyperGroup):
+    """Imports the file of a command when the command is asked for."""
+
     def __init__(self, **options):
         super().__init__(**options)
-        self.commands = ChainMap(self.commands, LazyCommands())
+        self.commands = {**dict.fromkeys(COMMANDS), **self.commands}
+
+    def get_command(self, context, name):
+        return load_command(name) if name in COMMANDS else super().get_command(context, name)
 
 
 app = typer.Typer(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from keras_vit.cli import app
+from keras_vit import cli
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -16,7 +16,7 @@ LINE = re.compile(
     r"^(?:    |\$ |    \$ |    pip .*&& |The same from the shell: )?(keras-vit [a-z]+(?: .*)?)$", re.MULTILINE
 )
 IN_PROSE = re.compile(r"`(keras-vit [^`\n]*)`")
-COMMANDS = typer.main.get_command(app).commands
+COMMANDS = {name: cli.load_command(name) for name in cli.COMMANDS}
 
 
 def split_commands(line):

@@ -25,11 +25,10 @@ from pathlib import Path
 
 import models_page as page
 import numpy as np
-import typer
 from samples import TEST_SETS, load_sample
 
 from keras_vit import evaluation, zoo
-from keras_vit.cli import app
+from keras_vit.cli import load_command
 from keras_vit.export.card import describe_classes, list_model_facts, write_front_matter
 from keras_vit.export.description import describe_model
 from keras_vit.files import sha256, write_whole
@@ -72,7 +71,7 @@ def restore_command(settings, out):
     """The command that a run was begun with, from the settings in its config.json; datasets without their folders."""
     name = "pretrain" if settings["pretrain"] else "finetune"
     words = ["keras-vit", name]
-    for parameter in typer.main.get_command(app).commands[name].params:
+    for parameter in load_command(name).params:
         value = settings.get(parameter.name, parameter.default)
         if parameter.name == "dataset":
             value = describe_dataset(value)

@@ -16,7 +16,7 @@ from keras_vit.commands.shared import import_keras, show_count, try_file
 from keras_vit.console import Console, make_table
 from keras_vit.errors import ConfigError, ExportError
 from keras_vit.evaluation.device.process import NotMeasured, Process
-from keras_vit.export.formats import USUAL, format_named
+from keras_vit.export.formats import FORMATS, USUAL, format_named
 
 __all__ = ["COMMAND", "diagnose"]
 
@@ -32,7 +32,7 @@ def require_patient(name):
 def place_files(out, formats):
     """{format: path of its file}; nothing may exist there."""
     rows, out = [format_named(name) for name in formats], out and Path(os.path.expanduser(out))
-    if out and out.suffix and not out.is_dir():
+    if out and out.suffix in {row.suffix for row in FORMATS if row.suffix} and not out.is_dir():
         if [row.suffix for row in rows] != [out.suffix]:
             raise ConfigError(f"{out} cannot hold {', '.join(formats)}: give a folder, or its format alone by --to.")
         places = {formats[0]: out}

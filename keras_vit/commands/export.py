@@ -101,7 +101,9 @@ def open_class_vectors(path, *names):
     """The arrays, by name, of an .npz file from tools/class_vectors.py; only `names`, if any are given."""
     try:
         with np.load(path) as file:
-            return {name: file[name] for name in names or file.files}
+            found = {name: file[name] for name in names or file.files}
+            found["class_vectors"]
+            return found
     except (OSError, ValueError, KeyError, AttributeError) as error:
         raise ConfigError(
             f"{path} has no class vectors. Make a file: python tools/class_vectors.py owner/model {path} cat dog."

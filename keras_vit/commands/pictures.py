@@ -224,7 +224,7 @@ def inspect_model(
         except ImageError as error:
             skip(path, error)
     if not readable:
-        raise ConfigError(f"None of {len(paths)} images could be read.")
+        raise ConfigError("None of the images could be read.")
     names = [Path(path).name for path in readable]
     name = name_model(path_of_model, loaded.config).get("name", loaded.name)
     title = f"{name}: {len(names):,} image{'s' * (len(names) > 1)}"

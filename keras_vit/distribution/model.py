@@ -99,6 +99,7 @@ class DistributedModel(keras.Model):
             require_in_scope(self.optimizer, self._distribute_strategy)
 
     if not TYPE_CHECKING:  # type checkers read the arguments of Keras' own
+
         @without_shuffle
         def fit(self, *args, **kwargs):
             return super().fit(*args, **kwargs)

@@ -1,6 +1,5 @@
 from .protocol import run_protocol, run_vtab
 from .report import TrainingResult
-from .search import run_search
 from .settings import Settings
 from .train import finetune, pretrain
 
@@ -10,6 +9,5 @@ __all__ = [
     "finetune",
     "pretrain",
     "run_protocol",
-    "run_search",
     "run_vtab",
 ]

@@ -57,8 +57,10 @@ def describe_beginning(settings):
     """A description of the weights that a run began with."""
     if settings["pretrain"]:
         return f"{settings['model']}, random"
-    path = Path(settings["model"])
-    return f"the run {path.parent.name}" if path.name in FILES else describe_source(choose_checkpoint(str(path)))
+    model = settings["model"]
+    path = Path(model)
+    is_run = path.name in FILES and "://" not in model
+    return f"the run {path.parent.name}" if is_run else describe_source(choose_checkpoint(model))
 
 
 def describe_accuracy(path, config, dataset):

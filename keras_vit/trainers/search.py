@@ -1,6 +1,5 @@
 """Searches a grid of the recipe's fields on the development set, for `grid_search` and `search`."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,10 +7,8 @@ from typing import Any
 import keras
 
 from keras_vit import data, training
-from keras_vit.console import say
 from keras_vit.data.augment.rows import find_augmentation
 from keras_vit.errors import ConfigError
-from keras_vit.trainers.choices import EVERY
 from keras_vit.trainers.plan import (
     compile_arguments,
     count_microbatches,
@@ -19,7 +16,6 @@ from keras_vit.trainers.plan import (
     load_model,
     objective_of,
     recipe_for,
-    resolve,
     training_batches,
 )
 from keras_vit.trainers.settings import Settings, parse_search
@@ -124,31 +120,3 @@ def search_fields(
     )
     tell(f"Best on the {held_out.num_examples:,} images of the development set: {describe_point(found.best)}.")
     return found
-
-
-def run_search(
-    settings: Settings,
-    out: str | os.PathLike,
-    *,
-    every: int = EVERY,
-    tell: Callable[[str], object] = say,
-) -> SearchResult:
-    """Tries the points of the settings' `search` and `grid_search` on the development set, and trains nothing else.
-
-    Args:
-        settings: model, dataset and options of the training.
-        out: folder of the scores; the same call continues a killed search.
-        every: steps between checkpoints.
-        tell: called with each sentence on the results.
-
-    Raises:
-        KerasVitError: for anything that cannot be trained.
-
-    >>> settings = keras_vit.trainers.Settings(model="ViT-B/16", dataset="cifar10", grid_search=True)
-    >>> keras_vit.trainers.run_search(settings, "runs/search").best  # doctest: +SKIP
-    {'learning_rate': 0.01}
-    """
-    settings = resolve(settings)
-    strategy, recipe = begin_search(settings)
-    with data.data_errors(), strategy.scope():
-        return search_fields(settings, recipe, Path(out), tell, every)

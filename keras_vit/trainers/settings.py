@@ -122,8 +122,9 @@ def parse_search(texts: list[str]) -> dict[str, list]:
 
 def record_model(name):
     """A model's name without secrets, or the absolute path of its file."""
-    is_file = name.partition(":")[0] not in VARIANTS and os.path.exists(name)
-    return os.path.abspath(name) if is_file else without_secrets(name)
+    path = os.path.expanduser(name)
+    is_file = name.partition(":")[0] not in VARIANTS and os.path.exists(path)
+    return os.path.abspath(path) if is_file else without_secrets(name)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -409,7 +410,7 @@ OWN_ARGUMENTS = """\
         out: folder of the run, which is made.
         resume: continue the run in that folder, bit for bit; epochs or steps prolong it.
         every: steps between checkpoints.
-        tell: is called with each sentence on what happens; None keeps silent."""
+        tell: is called with each sentence on what happens; with None only the devices are printed."""
 
 
 def with_settings(without: Sequence[str] = (), **defaults: Any) -> Callable[[Callable], Callable]:

@@ -84,8 +84,8 @@ def train(
         folder: folder of the run; a `RunFolder` that `plan.prepare` has checked is not read again.
         resume: whether to continue the run in that folder.
         every: steps between checkpoints.
-        tell: called with each sentence on the plan and the result; None prints nothing.
-        progress: a function of (steps, first step, batch size, epochs=, rows=, monitor=) that makes a callback with a
+        tell: called with each sentence on the plan and the result; with None only the devices are printed.
+        progress: a function of (steps, epochs, batch size, first step, rows=, monitor=) that makes a callback with a
             method `close`; None: Keras prints a line per epoch, if there is `tell`.
         found: fields of the recipe that a search has found.
 

@@ -9,7 +9,7 @@ from .finetuning import (
     weigh_classes,
     with_answers,
 )
-from .grid import SearchResult, Trial, development_split, search_recipe
+from .grid import SearchResult, Trial, search_recipe
 from .losses import (
     Accuracy,
     MeanAveragePrecision,
@@ -65,7 +65,6 @@ __all__ = [
     "balanced_weights",
     "choose_microbatches",
     "count_trainable",
-    "development_split",
     "enable_lora",
     "freeze",
     "freeze_first",

@@ -31,38 +31,6 @@ if TYPE_CHECKING:
 SCORES = "scores.json"  # {...the question, "points": [{field: value}], "found": {"point-0": accuracy}}
 
 
-def development_split(dataset: tf.data.Dataset, share: float) -> tuple[tf.data.Dataset, tf.data.Dataset]:
-    """(examples to train on, development examples) of a dataset of single examples: every k-th is held out.
-
-    Args:
-        dataset: a tf.data.Dataset in a fixed order, not batched.
-        share: share of the examples to hold out, in (0, 0.5]; the paper's is `recipe.development`.
-
-    Raises:
-        ConfigError: if the share is out of range.
-
-    >>> import tensorflow as tf
-    >>> train, held_out = development_split(tf.data.Dataset.range(100), 0.02)
-    >>> [int(i) for i in held_out]
-    [0, 50]
-    """
-    if not 0 < share <= 0.5:
-        raise ConfigError(f"development_split needs a share in (0, 0.5]. Received: {share}.")
-    import tensorflow as tf
-
-    k, n = round(1 / share), int(dataset.cardinality())
-
-    def select(held_out):
-        kept = dataset.enumerate().filter(lambda i, *example: (i % k == 0) == held_out)
-        kept = kept.map(lambda i, example: example)
-        if n < 0:  # unknown, or infinite
-            return kept
-        # A filter drops the number of examples; progress bars and `fit` use it.
-        return kept.apply(tf.data.experimental.assert_cardinality(-(-n // k) if held_out else n - -(-n // k)))
-
-    return select(False), select(True)
-
-
 def describe_difference(path, name, before, now):
     if isinstance(before, dict) and isinstance(now, dict):
         name = next(key for key in (*now, *before) if before.get(key) != now.get(key))
@@ -150,7 +118,7 @@ class SearchResult:
 
 
 def remove_run(folder):
-    """Removes a run whose result is recorded; removes nothing but a run's files."""
+    """Removes a folder, if a run wrote it."""
     ledger = folder / RunFolder(folder).record
     if not ledger.is_file():
         return

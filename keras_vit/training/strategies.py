@@ -21,7 +21,13 @@ GOOGLE = "0x1ae0"  # among PCI vendors
 
 def count_workers():
     """Workers named in TF_CONFIG (the chief is one)."""
-    cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
+    stated = os.environ.get("TF_CONFIG") or "{}"
+    try:
+        cluster = json.loads(stated).get("cluster", {})
+    except ValueError as error:
+        raise ConfigError(
+            f'TF_CONFIG must be JSON, as {{"cluster": {{"worker": ["host:port"]}}, ...}}. Received: {stated}.'
+        ) from error
     return len(cluster.get("worker", ())) + len(cluster.get("chief", ()))
 
 
@@ -150,6 +156,7 @@ def strategy(
         names = ", ".join(("auto", "jax", *STRATEGIES))
         raise UnknownNameError(f"There is no strategy {kind!r}. Expected one of: {names}.")
     require_backend("training.strategy", "tensorflow", "jax")
+    devices = [devices] if isinstance(devices, str) else devices
     if kind == "jax" or (kind == "auto" and JAX):
         require_backend("The strategy 'jax'", "jax")
         found = make_jax_strategy(devices, model_parallel)

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import typer
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -48,7 +47,7 @@ def picture(tmp_path):
     return tmp_path / "picture.png"
 
 
-COMMANDS = typer.main.get_command(cli.app).commands
+COMMANDS = {name: cli.load_command(name) for name in cli.COMMANDS}
 
 
 def test_the_commands(keras_vit):

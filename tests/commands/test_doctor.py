@@ -9,6 +9,8 @@ import numpy as np
 import onnxruntime
 import pytest
 
+from keras_vit.commands.doctor import place_files
+from keras_vit.errors import ConfigError
 from keras_vit.export import doctor
 
 MODELS = '''
@@ -234,6 +236,13 @@ def test_a_file_its_package_and_the_table(keras_vit, file_of_others):
     assert done.status == 0 and done.out.count(" right ") == 4
     assert "Take onnx by keras-vit: dist/model.onnx." in done.out
     assert os.path.isfile("dist/saved_model/saved_model.pb") and os.path.isfile("dist/model.onnx")
+
+
+def test_a_folder_may_have_a_dot_in_its_name(tmp_path):
+    out = tmp_path / "dist-1.2"
+    assert place_files(out, ["onnx", "tflite"]) == {"onnx": out / "model.onnx", "tflite": out / "model.tflite"}
+    with pytest.raises(ConfigError, match="cannot hold onnx, tflite: give a folder"):
+        place_files(tmp_path / "a.onnx", ["onnx", "tflite"])
 
 
 def test_code_in_a_file_is_not_run(folder):

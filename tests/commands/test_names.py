@@ -8,7 +8,6 @@ import subprocess
 import sys
 
 import pytest
-import typer
 from PIL import Image
 
 from keras_vit import cli, training, zoo
@@ -16,7 +15,7 @@ from keras_vit.console import break_command
 from keras_vit.errors import ConfigError, UnknownNameError
 from keras_vit.training import RECIPES
 
-COMMANDS = typer.main.get_command(cli.app).commands
+COMMANDS = {name: cli.load_command(name) for name in cli.COMMANDS}
 
 
 def test_recipes_are_listed_within_80_columns(keras_vit, monkeypatch):

@@ -242,8 +242,10 @@ def test_class_vectors_make_a_classifier_with_a_page(tmp_path):
     x = np.fromfile(out / "web/examples/0.f32", "<f4").reshape(1, 32, 32, 3)
     assert about["labels"] == ["cat", "dog"] and "references" not in about
     np.testing.assert_allclose(about["examples"][0]["logits"], np.asarray(classifier(x))[0], atol=1e-4)
+    np.savez(tmp_path / "vectors.npz", vectors=np.ones((2, 64)))  # as `keras-vit embed` writes
     for options, sentence in (
         (asked, "give it --examples"),
+        ({**asked, "class_vectors": tmp_path / "vectors.npz"}, "has no class vectors. Make a file"),
         ({**asked, "examples": tmp_path / "none.npz"}, "has no class vectors. Make a file"),
         ({"to": ["onnx"], "examples": tmp_path}, "Add --web"),
     ):

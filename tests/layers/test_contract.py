@@ -1,5 +1,7 @@
 """Every public layer and model keeps the contract of tests/support/contract.py."""
 
+import importlib.resources
+
 import contract
 import keras
 import numpy as np
@@ -376,3 +378,7 @@ def test_saved_in_a_new_process(tmp_path):
     for case, outputs in expected.items():
         loaded = np.load(tmp_path / f"{case.replace(' ', '_')}.out.npy")
         np.testing.assert_allclose(loaded, outputs, rtol=1e-5, atol=1e-6, err_msg=case)
+
+
+def test_keras_keeps_its_files_after_our_classes_are_registered():
+    assert any(path.name == "__init__.py" for path in importlib.resources.files("keras").iterdir())

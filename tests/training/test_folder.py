@@ -289,8 +289,10 @@ def test_two_runs_that_begin_at_once_do_not_mix(tmp_path, handlers):
     }
 
 
-def test_the_model_of_a_run(copy, tmp_path):
+def test_the_model_of_a_run(copy, tmp_path, monkeypatch):
     assert model_of(str(copy)) == str(copy / "model.keras")
+    monkeypatch.setenv("HOME", str(copy.parent))
+    assert model_of(f"~/{copy.name}") == str(copy / "model.keras")
     for name in ("ViT-B/16", "hf://google/vit", str(tmp_path), "absent.npz", "x" * 5000):
         assert model_of(name) == name
     (copy / "model.keras").unlink()

@@ -35,14 +35,6 @@ def linear():
     return keras.Model(inputs, keras.layers.Dense(4)(keras.layers.Flatten()(x)))
 
 
-def test_development_split_divides_the_examples():
-    train, held_out = training.development_split(tf.data.Dataset.range(100), 0.1)
-    assert list(held_out.as_numpy_iterator()) == list(range(0, 100, 10))
-    assert sorted([*train.as_numpy_iterator(), *held_out.as_numpy_iterator()]) == list(range(100))
-    with pytest.raises(ConfigError, match="share"):
-        training.development_split(digits(), 0)
-
-
 def flat(dropout_rate=0.0):
     """A model of this package's kind: it has a head, and dropout of its own rate."""
     inputs = keras.Input((16, 16, 3))
@@ -65,7 +57,7 @@ def trial_of(batches, held_out):
 
 @pytest.fixture(scope="module")
 def halves():
-    train, held_out = training.development_split(digits(), 0.1)
+    train, held_out = digits().skip(40), digits().take(40)
     return train.repeat().batch(32, drop_remainder=True), held_out.batch(40)
 
 
@@ -182,6 +174,11 @@ def test_strategies(monkeypatch, capsys):
     monkeypatch.delenv("TF_CONFIG", raising=False)
     with pytest.raises(ConfigError, match="TF_CONFIG"):
         training.strategy("multi_worker")
+    monkeypatch.setenv("TF_CONFIG", "{'cluster': {}}")
+    with pytest.raises(ConfigError, match="TF_CONFIG must be JSON"):
+        training.strategy("auto")
+    monkeypatch.delenv("TF_CONFIG")
+    assert isinstance(training.strategy("one_device", devices="CPU:0"), tf.distribute.OneDeviceStrategy)
     with pytest.raises(ConfigError, match="No TPU answers as 'local'"):
         training.strategy("tpu")
 

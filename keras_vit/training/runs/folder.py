@@ -269,6 +269,7 @@ def model_of(name: str | os.PathLike, weights: str | None = None) -> str | os.Pa
     >>> model_of("runs/1")  # doctest: +SKIP
     'runs/1/best.weights.npz'
     """
+    name = name if "://" in str(name) else os.path.expanduser(name)
     folder = RunFolder(name)
     if "://" not in str(name) and str(name).partition(":")[0] not in VARIANTS and os.path.isdir(folder.path):
         is_run = folder.read() is not None
