@@ -110,7 +110,7 @@ def as_labels(labels, config):
         raise ConfigError(
             f"labels must name each class once. Received: {len(labels)} labels, {config.num_classes} classes."
         )
-    return tuple(labels)
+    return tuple(map(str, labels))
 
 
 def first_leaf(batch):

@@ -27,6 +27,7 @@ def test_a_configuration_its_fields_and_their_order_make_the_same_model():
 def test_fields_change_a_configuration():
     model = models.VisionTransformer(models.ViTConfig(**SMALL), num_classes=5, labels=[*"abcde"])
     assert (model.config.num_classes, model.config.hidden_size, model.output_shape) == (5, 16, (None, 5))
+    assert models.VisionTransformer(model.config, labels=range(5)).labels == tuple("01234")
     free = models.VisionTransformer(model.config, image_size=(None, None)).config
     assert free.stored_size == (16, 16) and models.VisionTransformer(free, image_size=24).config.stored_size is None
 
