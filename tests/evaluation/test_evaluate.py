@@ -30,7 +30,8 @@ def stub(logits, labels, batch, weights=None):
 
     classes = logits.shape[-1]
     names = tuple(f"c{i}" for i in range(classes))
-    examples = SimpleNamespace(name="stub", masked=False, num_classes=classes, class_names=names, evaluation=batches)
+    kinds = {"masked": False, "multi_label": False}
+    examples = SimpleNamespace(name="stub", num_classes=classes, class_names=names, evaluation=batches, **kinds)
 
     config = SimpleNamespace(num_classes=classes, probabilities="softmax", classifier="token")
 

@@ -113,7 +113,7 @@ BAD = {
     "floats up to 1": (PIXELS / 255, r"Received: float64 from 0 to 1. Multiply it by 255"),
     "normalized": (PIXELS / 127.5 - 1, "give it to the model itself"),
     "16 bits": (PIXELS.astype("uint16") * 256, "uint16 from 0 to 65280. For 16 bits keep the upper 8"),
-    "not numbers": (np.full((4, 4), np.nan), "Received: float64 from nan"),
+    "not numbers": (np.full((4, 4), np.nan), "Received: float64 with NaN or infinity"),
     "booleans": (PIXELS > 9, "An array of bool is no image"),
     "a batch": (PIXELS[None], r"\(1, 40, 50, 3\). For several images pass a list"),
     "channels first": (PIXELS.transpose(2, 0, 1), r"Received: \(3, 40, 50\)"),

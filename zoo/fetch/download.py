@@ -35,7 +35,7 @@ from keras_vit.zoo.fetch.cache import (
 from keras_vit.zoo.fetch.hub import fetch_from_hub, find_on_disk, look_on_disk
 from keras_vit.zoo.fetch.places import requested_address, whole_address
 from keras_vit.zoo.fetch.web import EndedEarlyError, NotFoundError, ask, describe_cause, read_reply
-from keras_vit.zoo.formats.torch.stated import COMPANIONS
+from keras_vit.zoo.formats.torch.stated import COMPANIONS, MOST_BYTES
 from keras_vit.zoo.names.rows import PublicCheckpoint
 
 CHUNK = 1 << 20
@@ -225,7 +225,7 @@ def fetch(source: PublicCheckpoint | str) -> Path:
     """
     checkpoint = source if isinstance(source, PublicCheckpoint) else PublicCheckpoint(url=str(source))
     if (url := whole_address(checkpoint.url)).startswith("hf://"):
-        return fetch_from_hub(url)
+        return fetch_from_hub(url, places.max_bytes())
     address, path, bounds = requested_address(url), cached_path(url), size_bounds(checkpoint)
     name = checkpoint.name if checkpoint.variant else address
     with describe_cache_errors(path):
@@ -253,5 +253,5 @@ def fetch_with_companions(checkpoint: PublicCheckpoint) -> Path:
         for beside in (f"{url.rpartition('/')[0]}/{name}" for name in COMPANIONS):
             if look_on_disk(beside) is None:
                 with contextlib.suppress(forgiven):
-                    fetch(beside)
+                    fetch_from_hub(beside, min(MOST_BYTES, places.max_bytes()))
     return fetch(dataclasses.replace(checkpoint, url=url))

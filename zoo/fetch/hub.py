@@ -74,12 +74,12 @@ def find_on_disk(url: str) -> Path | None:
     return Path(found) if isinstance(found, str) else None
 
 
-def fetch_from_hub(url: str) -> Path:
+def fetch_from_hub(url: str, most: int) -> Path:
     """Fetches a file of the Hub at the first call; returns its path in the library's cache.
 
     Raises:
         NotFoundError: when the repository has no such file.
-        DownloadError: when it cannot be fetched, or has more than KERAS_VIT_MAX_BYTES; then no wrong file is left.
+        DownloadError: when it cannot be fetched, or has more than `most` bytes; then no wrong file is left.
     """
     import huggingface_hub
 
@@ -91,7 +91,7 @@ def fetch_from_hub(url: str) -> Path:
             f"{url} is not in the Hub's cache, {places.hub_cache()}, and KERAS_VIT_OFFLINE forbids fetching it. "
             f"Unset KERAS_VIT_OFFLINE, or fill the cache by `hf download {repo} {file}`."
         )
-    token, wait, most = read_token(endpoint), places.timeout(), places.max_bytes()
+    token, wait = read_token(endpoint), places.timeout()
     with describe_hub_errors(url):
         address = huggingface_hub.hf_hub_url(repo, file, revision=revision, endpoint=endpoint)
         options = {"cache_dir": places.hub_cache(), "token": token, "endpoint": endpoint, "etag_timeout": wait}
