@@ -18,7 +18,7 @@ from keras_vit.errors import ExportError
 from keras_vit.export.card import predict_source, write_card
 from keras_vit.export.conversion import Options, write_proved
 from keras_vit.export.description import describe_outputs, describe_preprocessing
-from keras_vit.export.formats import FORMATS, NAMES, QUANTIZE, USUAL, Quantize, format_named
+from keras_vit.export.formats import FORMATS, NAMES, QUANTIZE, USUAL, Quantize, format_named, require_known_operations
 from keras_vit.export.preparation import prepare
 from keras_vit.export.processes import run_in_batches
 from keras_vit.export.proof.bundled import EXAMPLES, read_examples, read_model_json, write_examples
@@ -112,6 +112,7 @@ def bundle(
             path.parent.mkdir(parents=True, exist_ok=True)
             served, kind = row.supported_endpoints(endpoints), supported_quantize(row, quantize)
             report = write_proved(source, row, path, kind, served, latency, tell)
+            require_known_operations(row.name, path)
             reports.append(dataclasses.replace(report, path=str(Path(out) / row.bundled)))
             tell(str(reports[-1]))
         about, inputs = write_companions(source, staging, [*others, *map(describe_artefact, reports)])
@@ -201,10 +202,10 @@ def keep_artefacts(folder, others, staging):
             shutil.copyfile(Path(folder, name), staging / name)
 
 
-def count_examples(least, batch_size, others):
+def count_examples(least, artefacts):
     """The number of examples: at least `least`, in whole batches of every artefact with a fixed batch."""
-    fixed = [entry["batches"][0] for entry in others if len(entry["batches"]) == 1]
-    whole = math.lcm(batch_size or 1, *fixed)
+    fixed = [entry["batches"][0] for entry in artefacts if len(entry["batches"]) == 1]
+    whole = math.lcm(*fixed)
     return -(-least // whole) * whole
 
 
@@ -214,7 +215,8 @@ def write_companions(source, folder, artefacts):
     """
     artefacts = sorted(artefacts, key=lambda entry: NAMES.index(entry["format"]))
     model, shapes = source.functional, source.choose_shapes()
-    inputs = source.choose_inputs(shapes, count_examples(EXAMPLES, source.batch_size, artefacts))
+    count = count_examples(EXAMPLES, artefacts)
+    inputs = [np.resize(x, (count, *x.shape[1:])) for x in source.choose_inputs(shapes, count)]
     names = sorted({name for entry in artefacts for name in entry["further_outputs"]})
     outputs = run_in_batches(model_runner(model, names), inputs, (EXAMPLES,))
     write_examples(folder / "examples.npz", inputs, outputs)

@@ -85,7 +85,7 @@ def list_model_facts(about):
     lines.append(f"- Input: {' '.join(str(entry['shape']) + ' ' + entry['dtype'] for entry in about['inputs'])}")
     if preprocessing:
         crop = "no crop" if preprocessing["crop"] is None else f"the middle {preprocessing['crop']}"
-        crop += " of it squashed" if preprocessing["crop_mode"] == "squash" else ""
+        crop += " of it squashed" if preprocessing["crop"] and preprocessing["crop_mode"] == "squash" else ""
         lines.append(
             f"- Preprocessing: resized to {preprocessing['image_size']} ({preprocessing['interpolation']}, {crop}), "
             f"scaled to [0, 1], less {preprocessing['mean']}, divided by {preprocessing['std']}"

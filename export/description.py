@@ -137,6 +137,8 @@ def read_description(path: Path) -> dict[str, Any] | None:
     if not zipfile.is_zipfile(path):
         return None
     with zipfile.ZipFile(path) as archive:
+        if "metadata.json" not in archive.namelist():
+            return None
         entry = archive.getinfo("metadata.json")
         if entry.compress_type != zipfile.ZIP_STORED:  # zipfile would unpack more than the stated length
             raise ValueError("its metadata.json is compressed, as no export writes it")

@@ -21,7 +21,7 @@ from keras_vit.export.conversion import convert
 from keras_vit.export.formats import format_named
 from keras_vit.export.preparation import Source, pack_inputs, prepare
 from keras_vit.export.processes import run_in_batches
-from keras_vit.export.proof.comparison import Trial, compare_outputs, compiled_runner, find_output, median_milliseconds
+from keras_vit.export.proof.comparison import Trial, compare_outputs, compiled_runner, list_outputs, median_milliseconds
 from keras_vit.export.proof.parity import choose_kind
 from keras_vit.export.report import size_of
 
@@ -66,12 +66,14 @@ def first_sentence(error: Exception) -> str:
 
     >>> first_sentence(ValueError("Exception encountered when calling A.call().\\n\\n\\x1b[1mNo. Never.\\x1b[0m"))
     'ValueError: No.'
+    >>> first_sentence(AssertionError())
+    'AssertionError.'
     """
     paragraphs = re.sub(r"\x1b\[[\d;]*m", "", str(error)).strip().split("\n\n")
     wrapped = paragraphs[0].startswith("Exception encountered") and len(paragraphs) > 1
     line = re.sub(r"(?<![\w/])/\S+/(?=[^/\s])", "", paragraphs[wrapped].strip().partition("\n")[0])  # without folders
     sentence = re.split(r"(?<=[.!?]) ", line)[0][:LONGEST].rstrip(".") + "."
-    return sentence if isinstance(error, KerasVitError) else f"{type(error).__name__}: {sentence}"
+    return sentence if isinstance(error, KerasVitError) else f"{type(error).__name__}{': ' * bool(line)}{sentence}"
 
 
 @contextlib.contextmanager
@@ -124,7 +126,7 @@ def open_patient(patient: Patient) -> Source:
 def describe(patient: Patient) -> dict:
     """{"parameters": their number}; if there is no model, {"refused": the reason}."""
     try:
-        return {"parameters": make_trial(open_patient(patient), "onnx").model.count_params()}
+        return {"parameters": open_patient(patient).functional.count_params()}
     except KerasVitError as error:
         return {"refused": str(error)}
 
@@ -218,19 +220,13 @@ def examine_patient(
         return examine(source, format_name, by, path or str(Path(folder, f"model{format_named(format_name).suffix}")))
 
 
-def list_layers(model):
-    """(layer, its output) for layers that are called at only one place, each after those it needs."""
-    found = [(layer, find_output(model, layer)) for layer in model.layers]
-    return [(layer, output) for layer, output in found if output is not None]
-
-
 def cut(model, places: Sequence[int]) -> keras.Model:
     """Cuts the model after a layer. Its outputs are those that no layer in it uses.
 
     Args:
-        places: the layer's place in `list_layers`; for a layer of an inner model, that model's place, then its own.
+        places: the layer's place in `list_outputs`; for a layer of an inner model, that model's place, then its own.
     """
-    layers = list_layers(model)
+    layers = list_outputs(model)
     if len(places) == 1:
         kept = layers[: places[0] + 1]
         used = {id(x) for layer, _ in kept for node in layer._inbound_nodes for x in node.input_tensors}
@@ -244,9 +240,9 @@ def name_layer(patient: Patient, places: Sequence[int]) -> tuple[str, int]:
     """("'its name' (its class)", number of layers inside it after which `cut` can cut)."""
     layer = open_patient(patient).functional
     for place in places:
-        layer = list_layers(layer)[place][0]
+        layer = list_outputs(layer)[place][0]
     inside = isinstance(layer, keras.Model) and getattr(layer, "inputs", None)
-    return f"{layer.name!r} ({type(layer).__name__})", len(list_layers(layer)) if inside else 0
+    return f"{layer.name!r} ({type(layer).__name__})", len(list_outputs(layer)) if inside else 0
 
 
 def find_wrong_layer(ask: Callable, patient: Patient, format_name: str, by: str) -> str:

@@ -78,7 +78,6 @@ class Format:
         further_outputs: the endpoints that it can have as a further output of the forward pass.
         files: for a folder, the names of its files, as far as they are known before.
         folder_pattern: for a folder, a regular expression for the names of all its possible files.
-        protobuf: suffix of its files that are protocol buffers, and so hold up to 2 GiB.
         data_pattern: for a file, a regular expression for the rest, after its stem, of the names of files that belong
             to it; "" if there are none.
         usual: whether a bundle has it by default.
@@ -95,7 +94,6 @@ class Format:
     further_outputs: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     folder_pattern: str = ""
-    protobuf: str = ""
     data_pattern: str = ""
     usual: bool = True
 
@@ -137,7 +135,6 @@ FORMATS = (
         quantize=QUANTIZE,
         free_size=True,
         further_outputs=("attention",),
-        protobuf=".onnx",
         data_pattern=rf"-{DIGEST}\.onnx\.data",
     ),
     Format(
@@ -179,7 +176,6 @@ FORMATS = (
         package="tensorflow",
         free_size=True,
         endpoints=True,
-        protobuf=".pb",
         files=(
             "saved_model.pb",
             "fingerprint.pb",

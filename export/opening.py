@@ -84,6 +84,14 @@ def read_stored_description(row, path):
     return about
 
 
+def find_batch(about, row):
+    """The batch of an artefact; None for any. In a bundle the inputs' shapes are the model's, not the artefact's."""
+    for entry in about.get("artefacts", ()):
+        if entry["format"] == row.name and len(entry["batches"]) == 1:
+            return entry["batches"][0]
+    return about["inputs"][0]["shape"][0]
+
+
 def open_artefact(path: Path) -> Artefact | None:
     """Opens an export at a path; None if there is anything else.
 
@@ -113,7 +121,7 @@ def open_artefact(path: Path) -> Artefact | None:
     require_known_operations(row.name, place)
     with raise_reading_errors(place, "cannot be opened"):
         compute = row.load_reader().load(place, None if about is None else [about["inputs"][0]["name"]])
-    batch = about["inputs"][0]["shape"][0] if about else None
+    batch = None if about is None else find_batch(about, row)
 
     def run(images):
         if batch is None:

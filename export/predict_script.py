@@ -95,13 +95,13 @@ PACKAGES = {}
 
 
 def load_model(artefact):
-    """A function from float32 (n, h, w, c) to logits (n, classes), for an entry of model.json."""
+    """A function from an image, float32 (1, h, w, c), to a batch of its logits, for an entry of model.json."""
     try:
         run = LOADERS[artefact["format"]](HERE / artefact["file"])
     except ModuleNotFoundError:
         package = PACKAGES[artefact["format"]]
         sys.exit(f"{artefact['file']} runs in {package}, which is not installed: pip install {package}")
-    return lambda x: run([x])[0]
+    return lambda x: run([np.repeat(x, artefact["batches"][0], axis=0)])[0]
 
 
 def printable(text):

@@ -15,7 +15,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit.errors import ExportError, KerasVitError, MissingPackageError
+from keras_vit.errors import COUNT, ExportError, KerasVitError, MissingPackageError
 from keras_vit.export.description import describe_model
 from keras_vit.export.proof.bundled import has_shape
 from keras_vit.lora import without_lora
@@ -36,13 +36,17 @@ def prepare_model(model: keras.Model) -> keras.Model:
     if source is not model and hasattr(model, "preprocessing"):
         source.preprocessing = model.preprocessing
     source.labels = getattr(model, "labels", None)
-    require_labels(source.labels)
+    require_labels(() if source.labels is None else source.labels, [x.shape[-1] for x in source.outputs])
     return source
 
 
-def require_labels(labels):
-    """Raises an ExportError unless UTF-8 can encode the names of classes, since every format stores them so."""
-    for i, name in enumerate(() if labels is None else labels):
+def require_labels(labels, classes):
+    """Raises an ExportError unless a single output has as many `classes` as names, and UTF-8 can encode these, since
+    every format stores them so.
+    """
+    if len(labels) and len(classes) == 1 and len(labels) != classes[0]:
+        raise ExportError(f"model.labels has {len(labels)} names for {classes[0]} classes. Set model.labels.")
+    for i, name in enumerate(labels):
         if not isinstance(name, str) or SURROGATES.search(name):
             raise ExportError(
                 f"The name of class {i} must be text that UTF-8 can encode. Received: {name!r}. Set model.labels."
@@ -128,6 +132,8 @@ def scale_probes(images, preprocessing):
     """Preprocesses images that already have the input's size, without resizing them to `preprocessing`'s size."""
     if preprocessing is None:
         return images.astype("float32") / 127.5 - 1
+    if not hasattr(preprocessing, "image_size"):
+        raise ExportError("The model's preprocessing does not say its image_size. Pass images=, already preprocessed.")
     if images.shape[1:3] == tuple(preprocessing.image_size):
         return np.asarray(preprocessing(images), "float32")
     return ((images / 255 - preprocessing.mean) / preprocessing.std).astype("float32")
@@ -228,9 +234,12 @@ class Source:
             return shape
         size = self.image_size
         if size is not None:
-            size = (size, size) if isinstance(size, int) else tuple(size)
-            if min(size) < 1 or any(own not in (None, wanted) for own, wanted in zip(shape[1:3], size, strict=True)):
-                raise ExportError(f"The model takes images of {shape[1]}x{shape[2]}. Received: image_size={size}.")
+            size = (size, size) if size in COUNT else size
+            fits = isinstance(size, list | tuple) and len(size) == 2 and all(n in COUNT for n in size)
+            if not fits or any(own not in (None, wanted) for own, wanted in zip(shape[1:3], size, strict=True)):
+                known = "any size" if None in shape[1:3] else f"{shape[1]}x{shape[2]}"
+                raise ExportError(f"The model takes images of {known}. Received: image_size={size!r}.")
+            size = map(int, size)
         elif None not in shape[1:3] or free_size:
             return shape
         else:
@@ -274,7 +283,8 @@ def prepare(model: keras.Model, **options) -> Source:
     """
     with raise_converter_errors():
         model = getattr(model, "folded_from", model)  # a folded model of this package
-        return Source(model, prepare_model(model), **options)
+        functional = prepare_model(model)
+    return Source(model, functional, **options)
 
 
 @contextlib.contextmanager

@@ -127,11 +127,16 @@ def check(path):
             refuse(path, f"a call of {operation.attributes['call_target_name'].value}, code outside the file")
 
 
+def width_of(kind):
+    """Bits of a number; a complex one is of two."""
+    return kind.width if hasattr(kind, "width") else 2 * kind.element_type.width
+
+
 def weight_bytes(path: Path) -> int:
     """Bytes of the constants in the file."""
     total = 0
     for operation in operations_of(path):
         if operation.name == "stablehlo.constant":
             kind = operation.results[0].type
-            total += math.prod(kind.shape) * kind.element_type.width // 8
+            total += math.prod(kind.shape) * width_of(kind.element_type) // 8
     return total

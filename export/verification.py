@@ -15,7 +15,7 @@ import numpy as np
 
 from keras_vit.errors import ExportError, ParityError, printable, quote_some
 from keras_vit.export.card import predict_source
-from keras_vit.export.formats import FORMATS, format_named, require_known_operations
+from keras_vit.export.formats import format_named, require_known_operations
 from keras_vit.export.processes import last_line, run_script
 from keras_vit.export.proof.bundled import read_examples, read_model_json
 from keras_vit.export.proof.parity import choose_kind, compare_outputs
@@ -32,7 +32,7 @@ TIME_PER_BYTE = 2e-6  # seconds; a ViT in int8 takes half of this on one slow co
 LARGEST_FILE = 1 << 34  # bytes; a sparse file may state a size and have no data
 LARGEST_FILES = {
     **dict.fromkeys((".json", ".md", ".py"), 1 << 26),
-    **{row.protobuf: 1 << 31 for row in FORMATS if row.protobuf},
+    **dict.fromkeys((".onnx", ".pb"), 1 << 31),  # protocol buffers
 }
 NEEDED = ("README.md", "examples.npz", "model.json")
 SCRIPT = "predict.py"

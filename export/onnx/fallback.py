@@ -91,11 +91,11 @@ def convert_with_tf2onnx(order, folder, reason):
 
     require("tf2onnx", "keras_vit.export")
     with tempfile.TemporaryDirectory(dir=folder) as work:
-        saved_model.write(Order(model=order.model, shapes=order.shapes), Path(work) / "model")
         output = Path(work) / "model.onnx"
         inputs = [[x.name, shape, x.dtype] for shape, x in zip(order.shapes, order.model.inputs, strict=True)]
         job = {"saved_model": str(Path(work) / "model"), "output": str(output), "inputs": inputs, "opset": OPSET}
         try:
+            saved_model.write(Order(model=order.model, shapes=order.shapes), Path(work) / "model")
             run_script(__file__, job)
         except ExportError as error:
             raise ExportError(f"{reason}; and tf2onnx cannot convert it either: {error}") from error

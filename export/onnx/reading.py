@@ -86,7 +86,7 @@ def read_description(path):
     import onnx
 
     properties = {x.key: x.value for x in onnx.load(path, load_external_data=False).metadata_props}
-    return from_properties(properties) if "inputs" in properties else None
+    return from_properties(properties) if properties.get("inputs", "").startswith("[{") else None
 
 
 def weight_bytes(path: Path) -> int:

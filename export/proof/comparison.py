@@ -1,20 +1,23 @@
 """Compares an artefact with its model: outputs, times, and the first layer at which they differ."""
 
+import contextlib
 import dataclasses
 import functools
 import math
 import statistics
 import tempfile
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 import keras
 import numpy as np
 
-from keras_vit.errors import ExportError, ParityError
+from keras_vit.errors import COUNT, ExportError, ParityError
 from keras_vit.export.description import describe_outputs
 from keras_vit.export.formats import Format, Order
+from keras_vit.export.onnx.lowering import order_nodes
 from keras_vit.export.preparation import Source, pack_inputs
 from keras_vit.export.processes import run_in_batches
 from keras_vit.export.proof.mixture import Goal
@@ -29,12 +32,14 @@ MOST_BYTES = 1 << 28  # of a further output on all compared images; ViT-B/16 has
 
 def fix_batch(shape, batch_size):
     """The shape of an input with its batch size fixed, unless that is None."""
-    if batch_size is not None and (shape[0] not in (None, batch_size) or batch_size < 1):
+    if batch_size is None:
+        return shape
+    if batch_size not in COUNT or shape[0] not in (None, batch_size):
         raise ExportError(
             "batch_size must be a positive integer, equal to the model's if that is fixed "
-            f"({shape[0]}). Received: batch_size={batch_size}."
+            f"({shape[0]}). Received: batch_size={batch_size!r}."
         )
-    return (batch_size or shape[0], *shape[1:])
+    return (int(batch_size), *shape[1:])
 
 
 @dataclass(frozen=True)
@@ -71,9 +76,17 @@ class Trial:
         count = PROBES if self.kind.name is None else QUANTIZED_PROBES
         if self.kind.finer and self.source.images is None:
             require("sklearn", f"quantize={self.kind.name!r} without images=")  # its photographs
-        size = self.source.batch_size or 1
         shapes = [(shape[0], *self.size, shape[3]) if self.size else shape for shape in self.shapes]
-        return self.source.choose_inputs(shapes, max(count // size, 1) * size)
+        arrays = self.source.choose_inputs(shapes, self.whole(count))
+        found, whole = len(arrays[0]), self.whole(len(arrays[0]))
+        if whole > found:
+            raise ExportError(f"images has {found} images, fewer than one batch of {whole}. Pass more of them.")
+        return [x[:whole] for x in arrays]
+
+    def whole(self, count):
+        """`count` rounded down to whole batches of an artefact with a fixed batch, at least one."""
+        size = self.shapes[0][0] or 1
+        return max(count // size, 1) * size
 
     def at_other_sizes(self) -> list["Trial"]:
         """Trials with images of twice the height, and of twice the width, if these are free and weights are exact."""
@@ -151,9 +164,36 @@ def has_classes(model):
     return isinstance(model.layers[-1], last) if classes is None else classes > 0
 
 
+@contextlib.contextmanager
+def full_precision():
+    """A context in which NVIDIA's cards multiply in float32, as an artefact does, not in the shorter TensorFloat-32."""
+    backend = keras.backend.backend()
+    if backend == "jax":
+        import jax
+
+        with jax.default_matmul_precision("highest"):
+            yield
+        return
+    if backend == "tensorflow":
+        from tensorflow.config import experimental
+
+        read, write = experimental.tensor_float_32_execution_enabled, experimental.enable_tensor_float_32_execution
+    else:
+        from torch.backends import cudnn
+
+        read, write = lambda: cudnn.allow_tf32, lambda value: setattr(cudnn, "allow_tf32", value)
+    before = read()
+    write(False)
+    try:
+        yield
+    finally:
+        write(before)
+
+
 def model_runner(model, methods=()):
     """A function from a list of arrays to the model's outputs at inference, followed by those of its methods."""
 
+    @full_precision()
     def run(inputs):
         packed = pack_inputs(model, inputs)
         outputs = [model(packed, training=False), *(getattr(model, name)(packed) for name in methods)]
@@ -164,7 +204,7 @@ def model_runner(model, methods=()):
 
 def compiled_runner(model):
     """The same for the compiled model."""
-    return lambda inputs: keras.tree.flatten(model.predict_on_batch(pack_inputs(model, inputs)))
+    return full_precision()(lambda inputs: keras.tree.flatten(model.predict_on_batch(pack_inputs(model, inputs))))
 
 
 def compare(trial: Trial, path: Path) -> Difference:
@@ -195,37 +235,31 @@ def require_parity(trial: Trial, difference: Difference) -> None:
     )
 
 
-def is_connected(model, outputs):
-    """Whether tensors belong to this model's graph: its layers may also be called in another."""
-    try:
-        return bool(keras.Model(model.input, outputs))
-    except ValueError:
-        return False
-
-
-def find_output(model, layer):
-    """The layer's output in the model, if it is a single tensor from a single call; else None."""
-    # Keras has no public way to count the calls of a layer.
-    found = [node.outputs for node in layer._inbound_nodes if is_connected(model, node.outputs)]
-    is_one = not isinstance(layer, keras.layers.InputLayer) and len(found) == 1 and len(found[0]) == 1
-    return found[0][0] if is_one else None
+def list_outputs(model):
+    """[(layer, its output)] of the layers with one output that the model calls at one place, each after its needs."""
+    nodes = order_nodes(model.outputs, map(id, model.inputs))
+    calls = Counter(node.operation for node in nodes)
+    return [
+        (node.operation, node.outputs[0])
+        for node in nodes
+        if isinstance(node.operation, keras.Layer) and calls[node.operation] == len(node.outputs) == 1
+    ]
 
 
 def first_differing_layer(trial: Trial) -> tuple[str, float] | None:
     """(name, relative difference) of the first layer whose output in an artefact differs, or None."""
-    found = {layer: find_output(trial.model, layer) for layer in trial.model.layers}
-    layers = [layer for layer, output in found.items() if output is not None]
-    every_output = keras.Model(trial.model.input, [found[layer] for layer in layers])
+    layers = list_outputs(trial.model)
+    every_output = keras.Model(trial.model.input, [output for _, output in layers])
     order = dataclasses.replace(trial.order(), model=every_output, description={}, endpoints=())
     if order.goal is not None:  # every layer as rough as the kind allows
         order = dataclasses.replace(order, goal=dataclasses.replace(order.goal, outputs=[]))
-    inputs = [x[:PROBES] for x in trial.inputs]
+    inputs = [x[: trial.whole(PROBES)] for x in trial.inputs]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"layers{trial.form.suffix}"
         trial.form.load_writer().write(order, path)
         expected = run_in_batches(model_runner(every_output), inputs, (8,))
         received = run_in_batches(trial.load(path), inputs, trial.batches)
-    for layer, a, b in zip(layers, expected, received, strict=True):
+    for (layer, _), a, b in zip(layers, expected, received, strict=True):
         difference = compare_outputs([a], [b])
         # Classes mean nothing inside the model.
         if trial.kind.broken_bounds(dataclasses.replace(difference, top1_regret=None)):
@@ -241,7 +275,9 @@ def measure_latencies(trial, path):
     runs = {"latency_ms": trial.load(path), "model_latency_ms": compiled_runner(trial.model)}
     sizes = (1, 8) if trial.batches == BATCHES else trial.batches
     return {
-        name: {size: median_milliseconds(run, [x[:size] for x in trial.inputs]) for size in sizes}
+        name: {
+            size: median_milliseconds(run, [np.resize(x, (size, *x.shape[1:])) for x in trial.inputs]) for size in sizes
+        }
         for name, run in runs.items()
     }
 

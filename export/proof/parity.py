@@ -148,5 +148,9 @@ def choose_kind(quantize: str | None, form: Format) -> Kind:
     for kind in KINDS:
         if kind.name == quantize and kind.name in possible:
             return kind
+    if not form.quantize:
+        raise ExportError(
+            f"The {form.title} artefact stays in float32: leave out quantize. Received: quantize={quantize!r}."
+        )
     choices = ", ".join(repr(choice) for choice in possible)
     raise ExportError(f"{form.name} cannot be quantized as {quantize!r}. Expected one of: {choices}.")

@@ -39,9 +39,8 @@ def make_serve(model, further_outputs=()):
 
 def explain_log(log):
     return (
-        f"TensorFlow's process could not write the SavedModel: {last_line(log).rstrip('.')}. Layers of your own need "
-        "keras.saving.register_keras_serializable and a module that keras_vit imports; or load the model with "
-        "KERAS_BACKEND=tensorflow and export it there."
+        f"TensorFlow's process could not write the SavedModel: {last_line(log).rstrip('.')}. A model with "
+        "layers of your own is written only under KERAS_BACKEND=tensorflow: load it there and export it."
     )
 
 

@@ -11,24 +11,26 @@ from keras_vit.export.processes import literal
 # The operations in SavedModels of this package's models and of keras.applications (measured), and similar ones.
 COMPUTING = frozenset(
     """
-    Abs Acos Acosh Add AddN AddV2 All Any ArgMax ArgMin Asin Asinh Assert Atan Atan2 Atanh AvgPool AvgPool3D
-    BatchMatMul BatchMatMulV2 BatchMatMulV3 BiasAdd Bitcast BroadcastArgs BroadcastTo Case Cast Ceil ClipByValue Concat
-    ConcatV2 Const Conv2D Conv2DBackpropInput Conv3D Conv3DBackpropInputV2 Cos Cosh Cumprod Cumsum DecodeJpeg
-    DecodePaddedRaw DecodePng DecodeRaw DepthToSpace DepthwiseConv2dNative Div DivNoNan Einsum Elu EnsureShape Equal
-    Erf Erfc Exp ExpandDims Expm1 ExtractImagePatches ExtractJpegShape Fill Floor FloorDiv FloorMod FusedBatchNorm
-    FusedBatchNormGrad FusedBatchNormGradV2 FusedBatchNormGradV3 FusedBatchNormV2 FusedBatchNormV3 Gather GatherNd
-    GatherV2 Greater GreaterEqual Identity IdentityN If InTopKV2 Inv InvertPermutation IsFinite IsInf IsNan L2Loss LRN
-    LeakyRelu Less LessEqual LinSpace Log Log1p LogSoftmax LogicalAnd LogicalNot LogicalOr MatMul Max MaxPool MaxPool3D
-    MaxPoolV2 Maximum Mean Min Minimum MirrorPad Mod Mul MulNoNan Neg NoOp NotEqual OneHot OnesLike Pack Pad PadV2
-    PartitionedCall Placeholder PlaceholderWithDefault Pow PreventGradient Prod Range Rank ReadVariableOp RealDiv
-    Reciprocal Relu Relu6 Reshape ResizeArea ResizeBicubic ResizeBilinear ResizeNearestNeighbor Reverse ReverseV2 Rint
-    Roll Round Rsqrt ScaleAndTranslate ScatterNd Select SelectV2 Selu Shape ShapeN Sigmoid Sign Sin Sinh Size Slice
-    Snapshot Softmax Softplus Softsign SpaceToDepth Split SplitV Sqrt Square SquaredDifference Squeeze
-    StatefulPartitionedCall StatelessCase StatelessIf StatelessWhile StaticRegexReplace StopGradient StridedSlice
-    StringLength StringSplitV2 Sub Substr Sum Tan Tanh TensorListConcatV2 TensorListElementShape TensorListFromTensor
-    TensorListGather TensorListGetItem TensorListLength TensorListReserve TensorListSetItem TensorListSplit
-    TensorListStack TensorScatterUpdate Tile TopK TopKV2 Transpose TruncateDiv TruncateMod Unpack VarHandleOp Where
-    While Xdivy XlaDynamicUpdateSlice Xlog1py Xlogy ZerosLike
+    Abs Acos Acosh Add AddN AddV2 All Any ArgMax ArgMin Asin Asinh Assert Atan Atan2 Atanh AvgPool AvgPool3D BatchMatMul
+    BatchMatMulV2 BatchMatMulV3 BiasAdd Bitcast BitwiseAnd BitwiseOr BitwiseXor BroadcastArgs BroadcastTo Bucketize Case
+    Cast Ceil ClipByValue Complex Concat ConcatV2 Const Conv2D Conv2DBackpropInput Conv3D Conv3DBackpropInputV2 Cos Cosh
+    Cumprod Cumsum DecodeJpeg DecodePaddedRaw DecodePng DecodeRaw DepthToSpace DepthwiseConv2dNative Div DivNoNan Einsum
+    Elu EnsureShape Equal Erf Erfc Erfinv Exp ExpandDims Expm1 ExtractImagePatches ExtractJpegShape Fill Floor FloorDiv
+    FloorMod FusedBatchNorm FusedBatchNormGrad FusedBatchNormGradV2 FusedBatchNormGradV3 FusedBatchNormV2
+    FusedBatchNormV3 Gather GatherNd GatherV2 Greater GreaterEqual IRFFT Identity IdentityN If Imag
+    ImageProjectiveTransformV3 InTopKV2 Inv InvertPermutation IsFinite IsInf IsNan L2Loss LRN LeakyRelu Less LessEqual
+    LinSpace Log Log1p LogSoftmax LogicalAnd LogicalNot LogicalOr MatMul MatrixBandPart MatrixDeterminant
+    MatrixDiagPartV3 MatrixDiagV3 MatrixInverse MatrixSetDiagV3 Max MaxPool MaxPool3D MaxPoolV2 Maximum Mean Min Minimum
+    MirrorPad Mod Mul MulNoNan Neg NoOp NotEqual OneHot OnesLike Pack Pad PadV2 PartitionedCall Placeholder
+    PlaceholderWithDefault Pow PreventGradient Prod RFFT Range Rank ReadVariableOp Real RealDiv Reciprocal Relu Relu6
+    Reshape ResizeArea ResizeBicubic ResizeBilinear ResizeNearestNeighbor Reverse ReverseV2 Rint Roll Round Rsqrt
+    ScaleAndTranslate ScatterNd Select SelectV2 Selu Shape ShapeN Sigmoid Sign Sin Sinh Size Slice Snapshot Softmax
+    Softplus Softsign SpaceToDepth Split SplitV Sqrt Square SquaredDifference Squeeze StatefulPartitionedCall
+    StatelessCase StatelessIf StatelessWhile StaticRegexReplace StopGradient StridedSlice StringLength StringSplitV2 Sub
+    Substr Sum Svd Tan Tanh TensorListConcatV2 TensorListElementShape TensorListFromTensor TensorListGather
+    TensorListGetItem TensorListLength TensorListReserve TensorListSetItem TensorListSplit TensorListStack
+    TensorScatterUpdate Tile TopK TopKV2 Transpose TruncateDiv TruncateMod Unpack VarHandleOp Where While Xdivy
+    XlaDynamicUpdateSlice Xlog1py Xlogy ZerosLike
     """.split()
 )
 # Operations in the functions that save and restore the variables. No signature may reach them.

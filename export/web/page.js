@@ -285,9 +285,9 @@ function stopCamera() {
 }
 
 async function useCamera() {
-  const video = get("video");
+  const [video, wanted] = [get("video"), { video: { facingMode: "environment" } }];
   if (page.stream) return enqueue(() => classify(video, "The picture").finally(stopCamera));
-  const wanted = { video: { facingMode: "environment" } };
+  get("camera").disabled = true;
   page.stream = video.srcObject = await navigator.mediaDevices?.getUserMedia(wanted).catch(() => null);
   if (!page.stream) return tell("There is no camera, or it is not allowed here. Choose a picture instead.", "error");
   await video.play();
@@ -312,7 +312,7 @@ async function start() {
 
 get("file").onchange = ({ target }) => target.files.length && take([...target.files]);
 get("file").onclick = ({ target }) => (target.value = ""); // the same file once more is a change
-get("camera").onclick = useCamera;
+get("camera").onclick = () => useCamera().finally(() => (get("camera").disabled = false));
 get("prove").onclick = () => enqueue(prove);
 get("block").oninput = get("head").oninput = get("shown").oninput = showLook;
 document.onkeydown = ({ key }) => void (key === "Escape" && stopCamera()); // false would stop all keys

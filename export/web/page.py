@@ -73,7 +73,7 @@ def require_page(source, vendor, references=None):
 
 def choose_pictures(pictures, inputs, preprocessing):
     """Chooses up to SHOWN uint8 images (h, w, c): given ones, or two of the bundle's examples and two photographs."""
-    if pictures is not None:
+    if pictures is not None and len(pictures):
         return list(pictures)[:SHOWN]
     photographs = [next(generate_images(*size, seed=seed)) for seed, size in enumerate(SIZES, 3)]
     pixels = (inputs[:2] * np.asarray(preprocessing.std) + np.asarray(preprocessing.mean)) * 255

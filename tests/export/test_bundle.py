@@ -21,7 +21,7 @@ from PIL import Image
 from keras_vit import export
 from keras_vit.errors import ExportError, ParityError
 from keras_vit.export import predict_script
-from keras_vit.export.card import write_card
+from keras_vit.export.card import list_model_facts, write_card
 from keras_vit.export.staging import MANIFEST, ExportFolder
 from keras_vit.models import ResNet, VisionTransformer
 from keras_vit.models.preprocessing import Preprocessing
@@ -224,6 +224,16 @@ def test_the_card_says_what_was_measured():
     assert front["license"] == "mit" and front["model-index"][0]["results"][0]["metrics"][0]["value"] == 23 / 36
     assert "- Accuracy: 63.9%, 23 of 36 images (validation of folder:photos)" in text
     assert "`class 49` and 10 more" in text and "- Architecture: ViT-B/16" in text
+
+
+@pytest.mark.parametrize(
+    ("crop", "words"), ((None, "(bilinear, no crop)"), (0.9, "(bilinear, the middle 0.9 of it squashed)"))
+)
+def test_the_card_says_what_is_cut_off(crop, words):
+    preprocessing = dataclasses.asdict(Preprocessing((32, 32), crop=crop, crop_mode="squash"))
+    inputs = [{"shape": [None, 8], "dtype": "float32"}]
+    facts = list_model_facts({"inputs": inputs, "preprocessing": preprocessing, "versions": {}})
+    assert words in "".join(facts)
 
 
 RUN_WITHOUT = """

@@ -3,6 +3,7 @@
 import functools
 import json
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -16,12 +17,15 @@ from runtimes import RUN, run_onnx
 from shaking import shaken
 from slowness import slow_but
 
-from keras_vit import export
+from keras_vit import export, zoo
 from keras_vit.errors import ExportError, ParityError
-from keras_vit.export import onnx
+from keras_vit.export import onnx, saved_model
 from keras_vit.export.formats import require_known_operations
+from keras_vit.export.opening import open_artefact
+from keras_vit.export.proof import comparison
 from keras_vit.export.staging import seal, stage
 from keras_vit.models import AxialResNet, AxialVisionTransformer, ResNet, VisionTransformer
+from keras_vit.models.preprocessing import Preprocessing
 
 FORMATS = ("model.onnx", "model.tflite", "model")
 # TFLite's converter imports TensorFlow in a process of its own; the default tests convert the hybrid alone.
@@ -194,6 +198,29 @@ def test_a_killed_export_leaves_the_old_artefact(name, tmp_path):
     assert os.listdir(tmp_path) == [name]
 
 
+@pytest.mark.parametrize("runner", (comparison.model_runner, comparison.compiled_runner))
+def test_the_model_is_computed_in_full_precision(runner):
+    from tensorflow.config.experimental import tensor_float_32_execution_enabled
+
+    seen = []
+
+    class Spy(keras.layers.Layer):
+        def call(self, x):
+            seen.append(tensor_float_32_execution_enabled())
+            return x * 2.0
+
+    x = keras.Input((3,))
+    runner(keras.Model(x, Spy()(x)))([np.zeros((1, 3), "float32")])
+    assert not seen[-1] and tensor_float_32_execution_enabled()
+
+
+def test_every_layer_of_a_vit_is_compared():
+    """Its last block and norm are also called outside the model's own graph."""
+    names = [layer.name for layer, _ in comparison.list_outputs(zoo.load("ViT-Test/4", weights=None))]
+    blocks = [f"encoderblock_{i}" for i in range(4)]
+    assert [name for name in names if name.startswith("encoder")] == [*blocks, "encoder_norm"]
+
+
 def test_tracing_leaves_the_model_as_it_was(tmp_path):
     model = shaken(convolutional())
     export.convert(model, tmp_path / "model.onnx")
@@ -248,6 +275,14 @@ def quantized():
         (convolutional, "model.onnx", {"image_size": 64}, "takes images of 32x32"),
         (convolutional, "model.onnx", {"images": np.zeros((2, 8, 8, 3), "float32")}, "shape"),
         (convolutional, "model.onnx", {"images": []}, "images is empty"),
+        (
+            convolutional,
+            "model.onnx",
+            {"images": np.zeros((2, 32, 32, 3), "float32"), "batch_size": 4},
+            "2 images, fewer than one batch of 4",
+        ),
+        *((convolutional, "model.onnx", {"image_size": x}, "Received: image_size=") for x in ("32", (32, 32, 3), 32.0)),
+        *((convolutional, "model.onnx", {"batch_size": x}, "a positive integer.* batch_size=") for x in ("4", 4.0, 0)),
         (unbuilt, "model.onnx", {}, "not built"),
         (lambda: "ViT-B/16", "model.onnx", {}, "Received: str"),
         pytest.param(foreign, "model.onnx", {}, "Svd", marks=pytest.mark.slow),
@@ -256,13 +291,93 @@ def quantized():
             quantized, "model.onnx", {}, "quantized by Keras \\(int8\\).* before model.quantize", marks=pytest.mark.slow
         ),
         pytest.param(quantized, "model.tflite", {"quantize": "dynamic"}, "quantized by Keras", marks=pytest.mark.slow),
-        (lambda: ResNet(image_size=None, depths=(1,)), "model.onnx", {"image_size": (0, 5)}, "image_size"),
+        (lambda: ResNet(image_size=None, depths=(1,)), "model.onnx", {"image_size": (0, 5)}, "any size.*image_size"),
+        (lambda: labelled(("a", "b")), "model.onnx", {}, "model.labels has 2 names for 5 classes. Set model.labels"),
+        (lambda: prepared_by_hand(), "model.onnx", {}, "does not say its image_size. Pass images="),
     ],
 )
 def test_bad_input_is_a_sentence_and_leaves_nothing(model, name, arguments, words, tmp_path):
     with pytest.raises(ExportError, match=words):
         export.convert(model(), tmp_path / name, **arguments)
     assert os.listdir(tmp_path) == []
+
+
+def zero_headed(batch=None):
+    x = keras.Input(batch_shape=(batch, 8, 8, 3))
+    y = keras.layers.GlobalAveragePooling2D()(keras.layers.Conv2D(4, 3)(x))
+    return keras.Model(x, keras.layers.Dense(5, kernel_initializer="zeros")(y))
+
+
+def labelled(labels):
+    model = zero_headed()
+    model.labels = labels
+    return model
+
+
+def prepared_by_hand():
+    model = zero_headed()
+    model.preprocessing = lambda images: images / 255
+    return model
+
+
+def pictures(count):
+    return np.random.default_rng(0).uniform(-1, 1, (count, 8, 8, 3)).astype("float32")
+
+
+@pytest.mark.parametrize(
+    ("batch", "arguments", "images"),
+    [
+        (None, {"batch_size": 16}, 16),
+        pytest.param(None, {"batch_size": 3, "quantize": "dynamic", "images": pictures(10)}, 9, marks=pytest.mark.slow),
+        (None, {"batch_size": 4, "images": pictures(6)}, 4),
+        (3, {}, 6),
+    ],
+)
+def test_images_come_in_whole_batches_of_an_artefact_with_a_fixed_batch(batch, arguments, images, tmp_path):
+    """A zero head, so that the outputs of all layers are compared, too."""
+    assert export.convert(zero_headed(batch), tmp_path / "model.onnx", **arguments).images == images
+
+
+def test_latency_of_eight_images_is_that_of_eight(tmp_path, monkeypatch):
+    monkeypatch.setattr(comparison, "median_milliseconds", lambda run, inputs: len(inputs[0]))
+    report = export.convert(zero_headed(), tmp_path / "model.onnx", images=pictures(3), latency=True)
+    assert report.latency_ms == report.model_latency_ms == {1: 1, 8: 8}
+
+
+def test_a_bundle_with_a_fixed_batch_is_used_like_any_other(tmp_path, monkeypatch, capsys):
+    """Its examples are whole batches, and it takes any number of images, although its artefact does not."""
+    model = zero_headed()
+    model.preprocessing = Preprocessing((8, 8))
+    export.bundle(model, tmp_path, ["onnx"], images=pictures(5), batch_size=3)
+    assert export.verify(tmp_path)[0].images == 6
+    assert open_artefact(tmp_path).run(pictures(2)).shape == (2, 5)
+    keras.utils.save_img(tmp_path / "cat.png", pictures(1)[0])
+    monkeypatch.setattr(sys, "argv", ["predict.py", str(tmp_path / "cat.png")])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(tmp_path / "predict.py"), run_name="__main__")
+    assert not ended.value.code and len(capsys.readouterr().out.splitlines()) == 5
+
+
+def test_whole_numbers_of_numpy_are_whole_numbers(tmp_path):
+    sizes = {"image_size": np.int64(8), "batch_size": np.int64(2)}
+    assert export.convert(zero_headed(), tmp_path / "model.onnx", **sizes).batches == (2,)
+
+
+def test_an_option_that_is_none_is_a_type_error(tmp_path):
+    with pytest.raises(TypeError, match="quantise"):
+        export.convert(convolutional(), tmp_path / "model.onnx", quantise="int8")
+
+
+def test_the_operation_at_fault_is_named_where_no_saved_model_is_written(tmp_path, monkeypatch):
+    """As on torch, and on JAX for layers of one's own."""
+
+    def refuse(*arguments):
+        raise ExportError("only on TensorFlow.")
+
+    monkeypatch.setattr(saved_model, "write", refuse)
+    x = keras.Input((3,))
+    with pytest.raises(ExportError, match="operation Max in .*; and tf2onnx cannot .*: only on TensorFlow"):
+        export.convert(keras.Model(x, keras.ops.max(x, -1, keepdims=True)), tmp_path / "model.onnx")
 
 
 @pytest.mark.slow

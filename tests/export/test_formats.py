@@ -2,13 +2,16 @@
 
 import ast
 import re
+import zipfile
 
+import onnx
 import pytest
 
 from keras_vit.commands import export as command
 from keras_vit.errors import ExportError
 from keras_vit.export import formats, staging
 from keras_vit.export.card import predict_source
+from keras_vit.export.opening import find_artefact
 from keras_vit.export.proof.parity import KINDS
 
 ROWS = pytest.mark.parametrize("row", formats.FORMATS, ids=lambda row: row.name)
@@ -20,6 +23,15 @@ def test_the_protocol_of_a_format(row):
     reading = row.load_reader()
     assert all(callable(getattr(reading, name)) for name in ("load", f"load_{row.name}", "check", "weight_bytes"))
     assert row.is_folder or callable(reading.read_description)
+
+
+def test_what_other_makers_store_is_no_description(tmp_path):
+    """labels.txt at the end of a TFLite file; a property of an ONNX file that has one of our names."""
+    with zipfile.ZipFile(tmp_path / "x.tflite", "w") as archive:
+        archive.writestr("labels.txt", "cat")
+    properties = [onnx.StringStringEntryProto(key="inputs", value="pixels in [0, 1]")]
+    (tmp_path / "x.onnx").write_bytes(onnx.ModelProto(metadata_props=properties).SerializeToString())
+    assert [find_artefact(path)[2] for path in tmp_path.iterdir()] == [None, None]
 
 
 @ROWS

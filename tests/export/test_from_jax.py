@@ -12,6 +12,7 @@ from shaking import shaken
 
 from keras_vit import export, inference
 from keras_vit.errors import ExportError
+from keras_vit.export import stablehlo
 from keras_vit.export.formats import require_known_operations
 from keras_vit.models import Preprocessing, ResNet, VisionTransformer
 
@@ -170,6 +171,13 @@ def test_a_bundle_of_stablehlo_is_verified_and_asked(models, tmp_path):
     found = {line.split("\t")[2]: float(line.split("\t")[1]) for line in done.stdout.splitlines()}
     assert found == pytest.approx(dict(zip(models["vit"].labels, map(float, expected), strict=True)), abs=1e-3)
     assert json.loads((tmp_path / "dist/model.json").read_text())["artefacts"][1]["file"] == "model.stablehlo"
+
+
+def test_a_complex_constant_has_two_numbers(tmp_path):
+    path, constant = tmp_path / "model.stablehlo", np.arange(3) * 1j
+    exported = jax.export.export(jax.jit(lambda x: abs(x + constant.astype("complex64"))))
+    path.write_bytes(exported(jax.ShapeDtypeStruct((3,), "float32")).serialize())
+    assert stablehlo.weight_bytes(path) == 24
 
 
 def test_stablehlo_that_calls_other_code_is_refused(tmp_path):

@@ -73,8 +73,8 @@ def test_all_formats_at_once_replace_another_model(dist):
 
 
 def test_examples_are_whole_batches_of_every_artefact():
-    assert count_examples(4, None, [{"batches": [1, 3]}]) == 4
-    assert count_examples(4, 2, [{"batches": [6]}, {"batches": [1, 3]}]) == 6
+    assert count_examples(4, [{"batches": [1, 3]}]) == 4
+    assert count_examples(4, [{"batches": [2]}, {"batches": [6]}, {"batches": [1, 3]}]) == 6
 
 
 def test_an_artefact_that_a_killed_export_had_begun_to_replace_does_not_stay(tmp_path):

@@ -82,6 +82,8 @@ FUNCTIONS = {
     "new axis": lambda x: x[:, None, :, 2],
     "split": lambda x: ops.concatenate(ops.split(x, 2, axis=-1)[::-1], axis=1),
     "unstack": lambda x: ops.add(*ops.unstack(x, axis=1)[:2]),
+    "normalize zeros": lambda x: ops.normalize(x * 0.0),
+    "mean of integers": lambda x: ops.mean(ops.cast(x * 9.0, "int32"), axis=(1, 2)),
     "mean of rows": lambda x: ops.mean(x, axis=1),
     "mean of channels": lambda x: ops.mean(x, axis=-1),
     "class token": lambda x: ops.concatenate(
@@ -172,6 +174,12 @@ def test_functions_without_an_emitter(tmp_path):
     with pytest.raises(Unsupported):
         graph_of(model)
     assert export.convert(model, tmp_path / "model.onnx").max_rel_diff < 1e-5
+
+
+def test_an_einsum_with_a_repeated_letter_is_left_to_tf2onnx():
+    x = keras.Input((6, 6, 4))
+    with pytest.raises(Unsupported, match="Einsum in layer .*bhhc"):
+        graph_of(keras.Model(x, Apply(lambda x: ops.einsum("bhhc,bhvc->bv", x, x))(x)))
 
 
 LAYERS = {

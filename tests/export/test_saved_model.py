@@ -6,12 +6,16 @@ import subprocess
 import sys
 import textwrap
 
+import keras
 import numpy as np
 import pytest
+from keras import ops
 from PIL import Image, ImageOps
 
 from keras_vit import export, layers, zoo
 from keras_vit.errors import ExportError
+from keras_vit.export import saved_model
+from keras_vit.export.formats import Order
 from keras_vit.export.saved_model import reading
 from keras_vit.models import VisionTransformer
 from keras_vit.models.preprocessing import Preprocessing
@@ -300,6 +304,49 @@ def test_features_and_attention_on_demand(tmp_path):
 def test_endpoints_that_cannot_be(path, endpoints, sentence, tmp_path):
     with pytest.raises(ExportError, match=sentence):
         export.convert(VisionTransformer(**TINY, num_classes=3), tmp_path / path, endpoints=endpoints)
+    assert not list(tmp_path.iterdir())
+
+
+class Apply(keras.layers.Layer):
+    def __init__(self, *functions):
+        super().__init__()
+        self.functions = functions
+
+    def call(self, x):
+        return [function(x) for function in self.functions]
+
+
+PURE = [
+    ops.tril,
+    ops.diagonal,
+    ops.trace,
+    ops.det,
+    ops.erfinv,
+    lambda x: ops.inv(x + 9 * ops.eye(4)),
+    lambda x: ops.svd(x, compute_uv=False),
+    lambda x: ops.one_hot(ops.argmax(x, -1), 4),
+    lambda x: ops.digitize(x, np.array([0.0, 0.5])),
+    lambda x: ops.irfft(ops.rfft(x)),
+    lambda x: ops.diagflat(x[0, 0]),
+    lambda x: ops.bitwise_xor(*[ops.bitwise_or(ops.bitwise_and(ops.cast(x * 9, "int32"), i), 1) for i in (3, 6)]),
+    lambda x: ops.image.affine_transform(x[..., None], np.array([[1.0, 0, 1, 0, 1, 0, 0, 0]])),
+    lambda x: ops.image.extract_patches(x[..., None], 2),
+]
+
+
+def test_operations_of_keras_that_only_compute_are_opened(tmp_path):
+    x = keras.Input((4, 4))
+    model = keras.Model(x, Apply(*PURE)(x))
+    saved_model.write(Order(model=model, shapes=[(None, 4, 4)]), tmp_path / "model")
+    reading.check(tmp_path / "model")
+
+
+def test_a_bundle_that_verify_would_refuse_is_not_written(tmp_path):
+    import tensorflow as tf
+
+    x = keras.Input((4,))
+    with pytest.raises(ExportError, match="the operation Digamma"):
+        export.bundle(keras.Model(x, Apply(tf.math.digamma)(x)), tmp_path / "dist", ["saved_model"])
     assert not list(tmp_path.iterdir())
 
 

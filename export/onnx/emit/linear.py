@@ -55,7 +55,8 @@ def einsum(g, operation, out, *xs):
     summed = [c for c in both if c not in target]
     left = [c for c in one if c not in two]
     right = [c for c in two if c not in one]
-    if set(left + right) - set(target) or set(target) - set(one + two):
+    repeats = any(len(set(letters)) < len(letters) for letters in (one, two))
+    if repeats or set(left + right) - set(target) or set(target) - set(one + two):
         raise ValueError(f"einsum {operation.subscripts}")
     x = arrange(g, x, one, [batch, left, summed], sizes)
     y = arrange(g, y, two, [batch, summed, right], sizes)

@@ -1,5 +1,6 @@
 """ONNX for elementwise operations, activations, reductions and casts of tensors in either order of axes."""
 
+import keras
 import numpy as np
 
 from keras_vit.export.onnx.graph import TO_FIRST, Value
@@ -91,7 +92,8 @@ def normalize(g, operation, out, x):
     x, shape = g.channels_last(x), list(x.shape)
     shape[operation.axis] = 1
     norm = g.add("ReduceL2", [x, np.array([operation.axis])], tuple(shape), x.dtype, keepdims=1)
-    return g.add_like("Div", x, clip(g, norm, operation.epsilon, None))
+    epsilon = keras.config.epsilon() if operation.epsilon is None else operation.epsilon
+    return g.add_like("Div", x, clip(g, norm, epsilon, None))
 
 
 def softmax(g, operation, out, x):
@@ -135,6 +137,7 @@ def reduction(onnx_op):
         axes = sorted(axis % rank for axis in axes)
         if x.channels_first and not keepdims and needs_channels_last(axes):
             x = g.channels_last(x)
+        x = convert_type(g, x, out.dtype)  # the mean of integers is a float
         places = sorted(TO_FIRST.index(axis) for axis in axes) if x.channels_first else axes
         first = x.channels_first and keepdims
         return g.add(onnx_op, [x, np.array(places)], out.shape, out.dtype, first, keepdims=int(keepdims))
