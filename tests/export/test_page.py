@@ -227,11 +227,11 @@ def test_a_resnet_has_a_page_without_attention(tmp_path):
     assert json.loads((tmp_path / "dist/web/model.json").read_text())["grid"] is None
 
 
-@pytest.mark.slow
 def test_no_pictures_are_those_of_the_bundle():
     assert len(page.choose_pictures([], np.zeros((2, 32, 32, 3)), Preprocessing((32, 32)))) == 4
 
 
+@pytest.mark.slow
 def test_class_vectors_make_a_classifier_with_a_page(tmp_path):
     """As `zoo.zero_shot` does; a page of vectors needs something to compare with."""
     towers = zoo.load("ViT-Test/4", weights=None, num_classes=0)
