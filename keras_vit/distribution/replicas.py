@@ -158,7 +158,7 @@ def loss_reduction(model):
 def as_symbolic(spec):
     """A KerasTensor for one replica from a leaf of a dataset's element_spec; None, such as no weights, stays."""
     spec = getattr(spec, "_value_specs", (spec,))[0]  # PerReplicaSpec holds a spec for each local replica
-    if isinstance(spec, tf.OptionalSpec):
+    if not hasattr(spec, "shape"):
         return None
     return keras.KerasTensor(tuple(spec.shape), dtype=keras.backend.standardize_dtype(spec.dtype))
 
