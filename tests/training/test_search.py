@@ -109,7 +109,7 @@ class Killed(BaseException):
 @pytest.mark.slow
 def test_a_search_that_is_killed_goes_on(halves, tmp_path, monkeypatch):
     """At a point's middle, at its end: the points before are not trained again, and all scores are the same bits."""
-    recipe = training.recipe("finetune-flowers", steps=8, batch_size=32, learning_rate=0.1)
+    recipe = training.recipe("finetune-flowers", steps=8, batch_size=32, learning_rate=0.05)
     grid = {"weight_decay": (None, 0.3), "dropout_rate": (0.0, 0.9)}
     whole, made = trial_of(*halves)
     expected = training.search_recipe(recipe, grid, whole, tmp_path / "whole", every=3)
