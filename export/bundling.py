@@ -112,7 +112,7 @@ def bundle(
             path.parent.mkdir(parents=True, exist_ok=True)
             served, kind = row.supported_endpoints(endpoints), supported_quantize(row, quantize)
             report = write_proved(source, row, path, kind, served, latency, tell)
-            require_known_operations(row.name, path)
+            require_openable(row, path, Path(out) / row.bundled)
             reports.append(dataclasses.replace(report, path=str(Path(out) / row.bundled)))
             tell(str(reports[-1]))
         about, inputs = write_companions(source, staging, [*others, *map(describe_artefact, reports)])
@@ -123,6 +123,14 @@ def bundle(
             shown = {"pictures": pictures, "references": references, "vendor": vendor}
             write_page(source, staging / PAGE, about, inputs, **shown, tell=tell)
     return reports
+
+
+def require_openable(row, path, destination):
+    """Raises an ExportError of the artefact in `path`, by the path it was meant for, if nobody could open it."""
+    try:
+        require_known_operations(row.name, path)
+    except ExportError as error:
+        raise ExportError(str(error).replace(str(path), str(destination))) from None
 
 
 def require_formats(rows, quantize, endpoints):

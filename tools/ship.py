@@ -99,13 +99,16 @@ def find_variant(config):
 def save_float16(model, path):
     """Writes what `zoo.save` does, in float16, which `zoo.load` reads as any other precision."""
     zoo.save(model, path)
-    with zipfile.ZipFile(path) as archive:
-        comment = archive.comment  # the model's description
     with np.load(path) as arrays:
-        rounded = {name: arrays[name].astype("float16") for name in arrays}
+        names = [name.removesuffix(".npy") for name in arrays.zip.namelist() if name.endswith(".npy")]
+        texts = {name: arrays.zip.read(name) for name in arrays.zip.namelist() if not name.endswith(".npy")}
+        comment = arrays.zip.comment
+        rounded = {name: arrays[name].astype("float16") for name in names}
     np.savez(path, **rounded)
     with zipfile.ZipFile(path, "a") as archive:
-        archive.comment = comment
+        archive.comment = comment  # the model's description, or, if it is long, a member of its own
+        for name, text in texts.items():
+            archive.writestr(name, text)
 
 
 def measure_accuracy(model, examples):

@@ -13,6 +13,7 @@ import keras
 import numpy as np
 import onnxruntime
 import pytest
+import tensorflow as tf
 import yaml
 from google.protobuf import text_format
 from markdown_it import MarkdownIt
@@ -295,6 +296,21 @@ def test_nothing_is_left_when_a_format_fails(tmp_path):
     with pytest.raises(ExportError, match="README.md was not written by an export"):
         export.bundle(tiny(), tmp_path, ["onnx"])
     assert (tmp_path / "README.md").read_text() == "keep"
+
+
+@pytest.mark.slow
+def test_a_model_that_writes_files_is_refused_by_the_path_asked_for(tmp_path):
+    class Writing(keras.layers.Layer):
+        def call(self, x):
+            tf.io.write_file(str(tmp_path / "log"), "called")
+            return x
+
+    inputs = keras.Input((4,))
+    model = keras.Model(inputs, Writing()(inputs))
+    place = re.escape(str(tmp_path / "dist" / "saved_model"))
+    with pytest.raises(ExportError, match=f"^{place}.* was not opened: it has the operation WriteFile"):
+        export.bundle(model, tmp_path / "dist", ["saved_model"])
+    assert not (tmp_path / "dist").exists()
 
 
 @pytest.mark.slow

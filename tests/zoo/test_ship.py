@@ -55,6 +55,16 @@ def root(tmp_path):
     return tmp_path
 
 
+def test_rounding_keeps_a_description_that_is_a_member_of_its_own(tmp_path):
+    labels = [f"class {i:>200}" for i in range(400)]  # longer than a zip file's comment may be
+    model = zoo.load("ViT-Test/4", weights=None, labels=labels)
+    ship.save_float16(model, tmp_path / "model.npz")
+    loaded = zoo.load(tmp_path / "model.npz")
+    assert loaded.labels == tuple(labels)
+    for rounded, weight in zip(loaded.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_array_equal(rounded, weight.astype("float16"))
+
+
 @pytest.mark.slow
 def test_a_run_ships(run, root, monkeypatch):
     before = json.loads((root / "zoo/registry.json").read_text("utf-8"))
