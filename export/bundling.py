@@ -20,9 +20,8 @@ from keras_vit.export.conversion import Options, write_proved
 from keras_vit.export.description import describe_outputs, describe_preprocessing
 from keras_vit.export.formats import FORMATS, NAMES, QUANTIZE, USUAL, Quantize, format_named, require_known_operations
 from keras_vit.export.preparation import prepare
-from keras_vit.export.processes import run_in_batches
 from keras_vit.export.proof.bundled import EXAMPLES, read_examples, read_model_json, write_examples
-from keras_vit.export.proof.comparison import model_runner
+from keras_vit.export.proof.comparison import compute_outputs
 from keras_vit.export.proof.parity import choose_kind
 from keras_vit.export.report import Report
 from keras_vit.export.staging import ExportFolder, stage
@@ -181,9 +180,7 @@ def require_same_model(folder, before, others, source):
     if same:
         further = before["further_outputs"]
         inputs, outputs = read_examples(Path(folder) / "examples.npz", before["inputs"], before["outputs"] + further)
-        received = run_in_batches(
-            model_runner(source.functional, [x["name"] for x in further]), inputs, (len(inputs[0]),)
-        )
+        received = compute_outputs(source.functional, inputs, [x["name"] for x in further])
         same = all(
             np.abs(x - y).max() <= ROUNDING * max(np.abs(y).max(), 1e-6) for x, y in zip(received, outputs, strict=True)
         )
@@ -226,7 +223,7 @@ def write_companions(source, folder, artefacts):
     count = count_examples(EXAMPLES, artefacts)
     inputs = [np.resize(x, (count, *x.shape[1:])) for x in source.choose_inputs(shapes, count)]
     names = sorted({name for entry in artefacts for name in entry["further_outputs"]})
-    outputs = run_in_batches(model_runner(model, names), inputs, (EXAMPLES,))
+    outputs = compute_outputs(model, inputs, names)
     write_examples(folder / "examples.npz", inputs, outputs)
     further = describe_outputs(names, outputs[len(model.outputs) :])
     about = source.describe(shapes, further)

@@ -100,7 +100,7 @@ class Trial:
     def further_outputs(self) -> list[dict]:
         """The "name", "shape" and "dtype" of the endpoints that are outputs of the artefact after the model's own."""
         names = () if self.form.endpoints else self.endpoints
-        outputs = model_runner(self.model, names)([x[:1] for x in self.inputs])
+        outputs = compute_outputs(self.model, [x[: reference_batch(self.model)] for x in self.inputs], names)
         return describe_outputs(names, outputs[len(self.model.outputs) :])
 
     @property
@@ -122,12 +122,12 @@ class Trial:
     @functools.cached_property
     def expected(self) -> list[np.ndarray]:
         """The model's outputs for all inputs, then its further outputs for the first `compared` images."""
-        own = run_in_batches(model_runner(self.model), self.inputs, (8,))
+        own = compute_outputs(self.model, self.inputs)
         names = [x["name"] for x in self.further_outputs]
         if not names:
             return own
         inputs = [x[: self.compared] for x in self.inputs]
-        return own + run_in_batches(model_runner(self.model, names), inputs, (8,))[len(own) :]
+        return own + compute_outputs(self.model, inputs, names)[len(own) :]
 
     def order(self, tell=None) -> Order:
         """The `Order` to write the artefact; `tell` takes lines of text."""
@@ -190,20 +190,25 @@ def full_precision():
         write(before)
 
 
-def model_runner(model, methods=()):
-    """A function from a list of arrays to the model's outputs at inference, followed by those of its methods."""
+def reference_batch(model):
+    """The number of images that the model computes at once: its own if that is fixed."""
+    return model.inputs[0].shape[0] or 8
 
-    @full_precision()
-    def run(inputs):
-        packed = pack_inputs(model, inputs)
+
+@full_precision()
+def compute_outputs(model, inputs, methods=()):
+    """The model's outputs at inference for a list of arrays, followed by those of its methods."""
+
+    def run(batch):
+        packed = pack_inputs(model, batch)
         outputs = [model(packed, training=False), *(getattr(model, name)(packed) for name in methods)]
         return [keras.ops.convert_to_numpy(x) for x in keras.tree.flatten(outputs)]
 
-    return run
+    return run_in_batches(run, inputs, (reference_batch(model),))
 
 
 def compiled_runner(model):
-    """The same for the compiled model."""
+    """A function from a list of arrays to the compiled model's outputs."""
     return full_precision()(lambda inputs: keras.tree.flatten(model.predict_on_batch(pack_inputs(model, inputs))))
 
 
@@ -257,7 +262,7 @@ def first_differing_layer(trial: Trial) -> tuple[str, float] | None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"layers{trial.form.suffix}"
         trial.form.load_writer().write(order, path)
-        expected = run_in_batches(model_runner(every_output), inputs, (8,))
+        expected = compute_outputs(every_output, inputs)
         received = run_in_batches(trial.load(path), inputs, trial.batches)
     for (layer, _), a, b in zip(layers, expected, received, strict=True):
         difference = compare_outputs([a], [b])

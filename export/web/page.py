@@ -14,7 +14,7 @@ from keras_vit.export.conversion import write_proved
 from keras_vit.export.description import describe_preprocessing
 from keras_vit.export.formats import format_named
 from keras_vit.export.preparation import generate_images
-from keras_vit.export.proof.comparison import model_runner
+from keras_vit.export.proof.comparison import compute_outputs
 from keras_vit.export.web import VENDORED, copy_runtime, describe_runtime, fetch_runtime, page_texts
 from keras_vit.images.pillow import ORIENTATION, read_image
 
@@ -98,24 +98,24 @@ def write_pictures(folder, pictures):
     return names
 
 
-def write_examples(folder, pictures, inputs, model, run):
+def write_examples(folder, pictures, inputs, source):
     """Writes pictures and, beside each, the model's input for it as little-endian float32.
 
     Args:
         pictures: uint8 images (h, w, c) of any size; the first four are shown.
         inputs: float32 (n, h, w, c), the bundle's examples.
-        run: function from float32 images (n, h, w, c) to the model's logits.
 
     Returns:
         A list of {"file": the picture, "input": the file beside it, "logits": the model's, or the name of their file}.
     """
     entries = []
     channels = inputs.shape[-1]
-    for name in write_pictures(folder, choose_pictures(pictures, inputs, model.preprocessing)):
-        x = np.asarray(model.preprocessing(read_image(folder / name, channels)[None]), "<f4")
+    preprocessing = source.model.preprocessing
+    for name in write_pictures(folder, choose_pictures(pictures, inputs, preprocessing)):
+        x = np.asarray(preprocessing(read_image(folder / name, channels)[None]), "<f4")
         raw = f"{name.partition('.')[0]}.f32"
         (folder / raw).write_bytes(x.tobytes())
-        logits = run(x)[0]
+        logits = compute_outputs(source.functional, [x])[0][0]
         if logits.ndim == 1:
             entries.append({"file": name, "input": raw, "logits": logits.astype(float).tolist()})
         else:  # of every pixel
@@ -160,9 +160,8 @@ def write_page(source, folder, about, inputs, *, pictures, references, vendor, t
     (folder / "examples").mkdir(parents=True)
     if not about["labels"] and references is None and not gives_patches(source):
         tell("web: the model has no labels; the page shows the numbers of its classes. zoo.load(labels=) names them")
-    model, run = source.model, model_runner(source.functional)
     entry = write_model(dataclasses.replace(source, batch_size=None), folder, tell)
-    examples = write_examples(folder / "examples", pictures, *inputs, model, lambda x: np.asarray(run([x])[0]))
+    examples = write_examples(folder / "examples", pictures, *inputs, source)
     runtime = describe_runtime(vendor)
     if vendor:
         tell(f"web: copying onnxruntime-web, {runtime['bytes'] / 1e6:.0f} MB")

@@ -198,8 +198,8 @@ def test_a_killed_export_leaves_the_old_artefact(name, tmp_path):
     assert os.listdir(tmp_path) == [name]
 
 
-@pytest.mark.parametrize("runner", (comparison.model_runner, comparison.compiled_runner))
-def test_the_model_is_computed_in_full_precision(runner):
+@pytest.mark.parametrize("compute", (comparison.compute_outputs, lambda model, x: comparison.compiled_runner(model)(x)))
+def test_the_model_is_computed_in_full_precision(compute):
     from tensorflow.config.experimental import tensor_float_32_execution_enabled
 
     seen = []
@@ -210,7 +210,7 @@ def test_the_model_is_computed_in_full_precision(runner):
             return x * 2.0
 
     x = keras.Input((3,))
-    runner(keras.Model(x, Spy()(x)))([np.zeros((1, 3), "float32")])
+    compute(keras.Model(x, Spy()(x)), [np.zeros((1, 3), "float32")])
     assert not seen[-1] and tensor_float_32_execution_enabled()
 
 
@@ -356,6 +356,16 @@ def test_a_bundle_with_a_fixed_batch_is_used_like_any_other(tmp_path, monkeypatc
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(str(tmp_path / "predict.py"), run_name="__main__")
     assert not ended.value.code and len(capsys.readouterr().out.splitlines()) == 5
+
+
+def test_a_model_that_computes_with_its_batch_is_compared_in_it(tmp_path):
+    class Pairs(keras.layers.Layer):
+        def call(self, x):
+            return keras.ops.reshape(keras.ops.reshape(x, (3, 2, 2)), (3, 4))
+
+    x = keras.Input((4,), batch_size=3)
+    export.bundle(keras.Model(x, keras.layers.Dense(2)(Pairs()(x))), tmp_path, ["onnx", "saved_model"])
+    assert [report.batches for report in export.verify(tmp_path)] == [(3,), (3,)]
 
 
 def test_whole_numbers_of_numpy_are_whole_numbers(tmp_path):
