@@ -5,7 +5,7 @@ import contextlib
 import keras
 from keras import ops
 
-from keras_vit.distribution.replicas import TENSORFLOW, all_reduce, several_workers
+from keras_vit.distribution.replicas import JAX, TENSORFLOW, all_reduce, several_workers
 
 if TENSORFLOW:
     import tensorflow as tf
@@ -20,12 +20,13 @@ def run_if(condition, assign, variables):
     """Calls `assign` if `condition`, a scalar tensor, is true; `assign` changes only `variables`."""
     if TENSORFLOW:
         tf.cond(condition, assign, lambda: None)
-        return
-    # On other backends a branch of the graph cannot assign: both results are computed, and one is selected.
-    before = [variable.value for variable in variables]
-    assign()
-    for variable, value in zip(variables, before, strict=True):
-        variable.assign(ops.where(condition, variable.value, value))
+    elif JAX:  # where a branch of the graph cannot assign: both results are computed, and one is selected
+        before = [variable.value for variable in variables]
+        assign()
+        for variable, value in zip(variables, before, strict=True):
+            variable.assign(ops.where(condition, variable.value, value))
+    elif condition:  # on torch, without a graph, it is a number
+        assign()
 
 
 class GlobalUpdate:
