@@ -1,6 +1,4 @@
-from .bundling import bundle
-from .conversion import convert
-from .report import Report
-from .verification import verify
-
-__all__ = ["Report", "bundle", "convert", "verify"]
+from .bundling import bundle as bundle
+from .conversion import convert as convert
+from .report import Report as Report
+from .verification import verify as verify

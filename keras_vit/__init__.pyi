@@ -1,23 +1,16 @@
-from . import data, errors, evaluation, export, inference, inspection, layers, models, trainers, training, zoo
-from ._version import __version__
-from .inference import embed, predict
-from .trainers.train import finetune, pretrain
-
-__all__ = [
-    "__version__",
-    "data",
-    "embed",
-    "errors",
-    "evaluation",
-    "export",
-    "finetune",
-    "inference",
-    "inspection",
-    "layers",
-    "models",
-    "predict",
-    "pretrain",
-    "trainers",
-    "training",
-    "zoo",
-]
+from . import data as data
+from . import errors as errors
+from . import evaluation as evaluation
+from . import export as export
+from . import inference as inference
+from . import inspection as inspection
+from . import layers as layers
+from . import models as models
+from . import trainers as trainers
+from . import training as training
+from . import zoo as zoo
+from ._version import __version__ as __version__
+from .inference import embed as embed
+from .inference import predict as predict
+from .trainers.train import finetune as finetune
+from .trainers.train import pretrain as pretrain

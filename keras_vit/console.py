@@ -1,36 +1,12 @@
 """Printing and logging of the commands: names are shown literally, not as markup or control characters."""
 
 import logging
-import shlex
 from collections.abc import Iterable
 
 import rich.console
 import rich.table
 
 from keras_vit.errors import printable, without_secrets
-
-
-def break_command(command: str, before: str = "", width: int = 80) -> list[str]:
-    """Breaks a shell command into lines to paste, within `width` columns if its words allow that.
-
-    >>> print(*break_command("keras-vit export runs/1 --to onnx tflite --out 'my files'", "$ ", 46), sep="\\n")
-    $ keras-vit export runs/1 --to onnx tflite \\
-        --out 'my files'
-    """
-    parts = []  # an option and its values are one part
-    for word in map(shlex.quote, shlex.split(command)):
-        if parts and not word.startswith("--"):
-            parts[-1] += f" {word}"
-        else:
-            parts.append(word)
-    lines = [before + parts[0]]
-    for part in parts[1:]:
-        if len(lines[-1]) + len(part) + len("  \\") > width:
-            lines[-1] += " \\"
-            lines.append(" " * (4 + len(before) - len(before.lstrip())) + part)
-        else:
-            lines[-1] += f" {part}"
-    return lines
 
 
 def make_table(title: str | None, text: str, *numbers: str) -> rich.table.Table:
@@ -66,9 +42,8 @@ class Console(rich.console.Console):
         return super().render_str(printable(text), **options)
 
     def print_command(self, command: str, before: str = "  ") -> None:
-        """Prints a shell command after `before`, in lines that can be pasted."""
-        for line in break_command(command, before):
-            self.print(line, soft_wrap=True)
+        """Prints a shell command after `before`, on one line that can be pasted."""
+        self.print(before + command, soft_wrap=True)
 
 
 class OneSafeLine(logging.Filter):

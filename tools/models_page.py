@@ -50,10 +50,10 @@ def format_shipped():
     for row in (row for row in checkpoints() if row.record):
         record = row.record
         name = f"[`{row.name}`]({find_link(row)})"
-        accuracies = f"{row.accuracy:.2f} | {record.float32_accuracy:.2f}"
+        accuracies = f"{row.accuracy:.2f} | {record['float32_accuracy']:.2f}"
         size = f"{row.bytes / 1000:,.0f}"
-        cells = (name, record.trained_on, record.tested_on, f"{record.test_images:,}", accuracies)
-        lines.append(f"| {' | '.join(cells)} | {record.seed} | {record.minutes} | {size} |")
+        cells = (name, record["trained_on"], record["tested_on"], f"{record['test_images']:,}", accuracies)
+        lines.append(f"| {' | '.join(cells)} | {record['seed']} | {record['minutes']} | {size} |")
     return "\n".join(lines)
 
 

@@ -134,7 +134,7 @@ def describe_row(model, tag, path, run, measured, minutes):
     facts, begun = read_facts(run), read_facts(list_stages(run)[0])
     test_set, settings, recipe = TEST_SETS[tag], facts["settings"], facts["recipe"]
     dataset = describe_dataset(settings["dataset"])
-    record = rows.Record(
+    record = dict(
         command=restore_commands(run),
         trained_on=f"{recipe['examples']:,} images of {dataset}, by the recipe {recipe['name']}",
         weights_from=describe_beginning(begun["settings"]),
@@ -164,9 +164,7 @@ def describe_row(model, tag, path, run, measured, minutes):
         "accuracy": percent(measured["float16"]),
         "accuracy_source": "keras-vit evaluate",
     }
-    return (
-        fields | ({"classifier": config.classifier} if hasattr(config, "classifier") else {}) | {"record": vars(record)}
-    )
+    return fields | ({"classifier": config.classifier} if hasattr(config, "classifier") else {}) | {"record": record}
 
 
 def require_shippable(model, tag, path):
@@ -184,7 +182,7 @@ def require_described(row, model):
         stated, found = getattr(row, name), getattr(model, name)
         if stated != found:
             raise SystemExit(f"The row states the {name} {stated}, the run has {found}: it does not ship.")
-    before = row.record.float32_accuracy
+    before = row.record["float32_accuracy"]
     if before - row.accuracy > MOST_LOST:
         raise SystemExit(f"Rounding to float16 costs more than {MOST_LOST} points: {before} % -> {row.accuracy} %.")
 
@@ -203,16 +201,16 @@ def format_card(row, model):
         "architecture": row.variant,
         "artefacts": [],
         "licence": row.licence,
-        "versions": record.versions,
+        "versions": record["versions"],
         **row.history,
     }
     training = [
-        textwrap.indent(record.command, "    "),
-        f"- Seed: {record.seed}",
-        f"- Time: {record.minutes} minutes on {record.machine}",
-        f"- Data: {record.data}",
-        f"- Rounded to float16: {row.accuracy:.2f} % on the test set, {record.float32_accuracy:.2f} % before",
-        f"- On the sample tests/samples/{record.sample}: {record.sample_right} of {record.sample_images}",
+        textwrap.indent(record["command"], "    "),
+        f"- Seed: {record['seed']}",
+        f"- Time: {record['minutes']} minutes on {record['machine']}",
+        f"- Data: {record['data']}",
+        f"- Rounded to float16: {row.accuracy:.2f} % on the test set, {record['float32_accuracy']:.2f} % before",
+        f"- On the sample tests/samples/{record['sample']}: {record['sample_right']} of {record['sample_images']}",
         f"- File: {row.file}, {row.bytes:,} bytes, SHA-256 {row.sha256}",
     ]
     parts = [
@@ -287,7 +285,7 @@ def ship(run, tag, place, root=ROOT, minutes=None):
         measured = {"float32": measure_accuracy(whole, test_set), "float16": measure_accuracy(model, test_set)}
         measured["sample"] = measure_accuracy(model, load_sample(tag, Path(folder) / "sample"))
         fields = describe_row(model, tag, path, run, measured, minutes)
-        row = rows.as_checkpoint(describe_collection(tag) | fields)
+        row = rows.PublicCheckpoint(**describe_collection(tag) | fields)
         require_described(row, model)
         with write_whole(weights / path.name) as temporary:
             temporary.write_bytes(path.read_bytes())
@@ -311,8 +309,8 @@ def main():
     zoo.load(row.name)
     record = row.record
     print(
-        f"{row.name}: {row.accuracy} % of {record.test_images:,} ({record.float32_accuracy} % in float32), "
-        f"{record.sample_right} of {record.sample_images} of the sample, {row.bytes:,} bytes."
+        f"{row.name}: {row.accuracy} % of {record['test_images']:,} ({record['float32_accuracy']} % in float32), "
+        f"{record['sample_right']} of {record['sample_images']} of the sample, {row.bytes:,} bytes."
     )
 
 

@@ -13,6 +13,7 @@ its like to every replica. For what Keras lacks on JAX see `jax_devices`.
 docs/private_names.md lists the private names used here; its test fails when one is gone.
 """
 
+import warnings
 from typing import TYPE_CHECKING
 
 import keras
@@ -30,3 +31,5 @@ else:
 __all__ = ["DistributedModel", "GlobalUpdate"]
 
 _registration.register()
+# Of every `fit` on a dataset, since shuffle=True is Keras' default.
+warnings.filterwarnings("ignore", "`shuffle=True` was passed")

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from keras_vit.distribution.jax_devices import JaxStrategy, WholeBatches
-from keras_vit.distribution.replicas import loss_reduction, without_shuffle
+from keras_vit.distribution.replicas import loss_reduction
 
 
 def on_its_devices(method):
@@ -62,7 +62,6 @@ class DistributedModel(keras.Model):
     test_on_batch = on_its_devices(keras.Model.test_on_batch)
     predict_on_batch = on_its_devices(keras.Model.predict_on_batch)
 
-    @without_shuffle
     @on_its_devices
     def fit(self, *args, **kwargs):
         if self.distribute_strategy.distribution:

@@ -5,7 +5,7 @@ This one is for TensorFlow. JAX's is in `jax_model`; on other backends `Distribu
 
 import functools
 import warnings
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -27,7 +27,6 @@ from keras_vit.distribution.replicas import (
     loss_reductions,
     nan_unless_all_finite,
     replica_count,
-    without_shuffle,
 )
 from keras_vit.errors import ConfigError
 
@@ -97,12 +96,6 @@ class DistributedModel(keras.Model):
             warn_of_local_clipping(self.optimizer)
         if self._distribute_strategy is not None:
             require_in_scope(self.optimizer, self._distribute_strategy)
-
-    if not TYPE_CHECKING:  # type checkers read the arguments of Keras' own
-
-        @without_shuffle
-        def fit(self, *args, **kwargs):
-            return super().fit(*args, **kwargs)
 
     def compile_from_config(self, config):
         """Compiles a loaded model like the saved one. Keras' method does nothing if `compile` is overridden."""

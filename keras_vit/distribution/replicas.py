@@ -3,15 +3,11 @@
 On Keras' other backends there is one replica, and these functions do nothing.
 """
 
-import functools
-import inspect
-
 import keras
 import numpy as np
 
 from keras_vit.errors import ConfigError
 
-FIT = inspect.signature(keras.Model.fit)
 TENSORFLOW = keras.backend.backend() == "tensorflow"
 JAX = keras.backend.backend() == "jax"
 if TENSORFLOW:
@@ -20,19 +16,6 @@ if JAX:
     import jax
 
     from keras_vit.distribution import jax_devices
-
-
-def without_shuffle(fit):
-    """Decorates `fit`: Keras' default, shuffle=True, does nothing to datasets but warn that they are not shuffled."""
-
-    @functools.wraps(keras.Model.fit)
-    def call(self, x=None, *args, **kwargs):
-        given = FIT.bind(self, x, *args, **kwargs).arguments
-        if "shuffle" not in given and hasattr(x, "element_spec"):
-            kwargs["shuffle"] = False
-        return fit(self, x, *args, **kwargs)
-
-    return call
 
 
 def replica_count():

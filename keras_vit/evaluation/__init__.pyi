@@ -1,63 +1,39 @@
-from .compute import Cost, core_days, cost, pretraining_exaflops
-from .device.figure_12 import (
-    LargestBatch,
-    Speed,
-    best_speeds,
-    find_largest_batch,
-    measure_speed,
-    plot_largest_batch,
-    plot_speed,
-    write_largest_batches,
-    write_speeds,
-)
-from .device.steps import DeviceError
-from .evaluating import MultiLabelEvaluation, evaluate, evaluate_multi_label
-from .frozen_features import FewShot, evaluate_few_shot, extract_features, few_shot
-from .paper import find_published, published
-from .predictions import Predictions, collect_predictions, draw_masked_patches, draw_mistakes, write_mistakes
-from .probes import linear_probe, nearest_neighbours, probe
-from .scores import Evaluation, Share
-from .segmentation import ClassIoU, Segmentation, draw_masks, mean_iou
-from .vtab import average_groups, draw_groups
-
-__all__ = [
-    "ClassIoU",
-    "Cost",
-    "DeviceError",
-    "Evaluation",
-    "FewShot",
-    "LargestBatch",
-    "MultiLabelEvaluation",
-    "Predictions",
-    "Segmentation",
-    "Share",
-    "Speed",
-    "average_groups",
-    "best_speeds",
-    "collect_predictions",
-    "core_days",
-    "cost",
-    "draw_groups",
-    "draw_masked_patches",
-    "draw_masks",
-    "draw_mistakes",
-    "evaluate",
-    "evaluate_few_shot",
-    "evaluate_multi_label",
-    "extract_features",
-    "few_shot",
-    "find_largest_batch",
-    "find_published",
-    "linear_probe",
-    "mean_iou",
-    "measure_speed",
-    "nearest_neighbours",
-    "plot_largest_batch",
-    "plot_speed",
-    "pretraining_exaflops",
-    "probe",
-    "published",
-    "write_largest_batches",
-    "write_mistakes",
-    "write_speeds",
-]
+from .compute import Cost as Cost
+from .compute import core_days as core_days
+from .compute import cost as cost
+from .compute import pretraining_exaflops as pretraining_exaflops
+from .device.figure_12 import LargestBatch as LargestBatch
+from .device.figure_12 import Speed as Speed
+from .device.figure_12 import best_speeds as best_speeds
+from .device.figure_12 import find_largest_batch as find_largest_batch
+from .device.figure_12 import measure_speed as measure_speed
+from .device.figure_12 import plot_largest_batch as plot_largest_batch
+from .device.figure_12 import plot_speed as plot_speed
+from .device.figure_12 import write_largest_batches as write_largest_batches
+from .device.figure_12 import write_speeds as write_speeds
+from .device.steps import DeviceError as DeviceError
+from .evaluating import MultiLabelEvaluation as MultiLabelEvaluation
+from .evaluating import evaluate as evaluate
+from .evaluating import evaluate_multi_label as evaluate_multi_label
+from .frozen_features import FewShot as FewShot
+from .frozen_features import evaluate_few_shot as evaluate_few_shot
+from .frozen_features import extract_features as extract_features
+from .frozen_features import few_shot as few_shot
+from .paper import find_published as find_published
+from .paper import published as published
+from .predictions import Predictions as Predictions
+from .predictions import collect_predictions as collect_predictions
+from .predictions import draw_masked_patches as draw_masked_patches
+from .predictions import draw_mistakes as draw_mistakes
+from .predictions import write_mistakes as write_mistakes
+from .probes import linear_probe as linear_probe
+from .probes import nearest_neighbours as nearest_neighbours
+from .probes import probe as probe
+from .scores import Evaluation as Evaluation
+from .scores import Share as Share
+from .segmentation import ClassIoU as ClassIoU
+from .segmentation import Segmentation as Segmentation
+from .segmentation import draw_masks as draw_masks
+from .segmentation import mean_iou as mean_iou
+from .vtab import average_groups as average_groups
+from .vtab import draw_groups as draw_groups

@@ -1,23 +1,14 @@
-from .classifiers import ExportedModel, open_classifier, open_model
-from .embedding import embed, embed_each, embed_files
-from .predicting import Prediction, predict, predict_each
-from .segmenting import segment, segment_each
-from .vector_files import Vectors, read_vectors
-from .vector_search import nearest
-
-__all__ = [
-    "ExportedModel",
-    "Prediction",
-    "Vectors",
-    "embed",
-    "embed_each",
-    "embed_files",
-    "nearest",
-    "open_classifier",
-    "open_model",
-    "predict",
-    "predict_each",
-    "read_vectors",
-    "segment",
-    "segment_each",
-]
+from .classifiers import ExportedModel as ExportedModel
+from .classifiers import open_classifier as open_classifier
+from .classifiers import open_model as open_model
+from .embedding import embed as embed
+from .embedding import embed_each as embed_each
+from .embedding import embed_files as embed_files
+from .predicting import Prediction as Prediction
+from .predicting import predict as predict
+from .predicting import predict_each as predict_each
+from .segmenting import segment as segment
+from .segmenting import segment_each as segment_each
+from .vector_files import Vectors as Vectors
+from .vector_files import read_vectors as read_vectors
+from .vector_search import nearest as nearest

@@ -1,20 +1,13 @@
-from .attention import attention_distance, attention_weights, rollout
-from .learned import class_activation, feature_colours, features, filters, position_similarity
-from .page import report
-from .plots import plot_attention_distance, plot_filters, plot_maps, plot_position_similarity
-
-__all__ = [
-    "attention_distance",
-    "attention_weights",
-    "class_activation",
-    "feature_colours",
-    "features",
-    "filters",
-    "plot_attention_distance",
-    "plot_filters",
-    "plot_maps",
-    "plot_position_similarity",
-    "position_similarity",
-    "report",
-    "rollout",
-]
+from .attention import attention_distance as attention_distance
+from .attention import attention_weights as attention_weights
+from .attention import rollout as rollout
+from .learned import class_activation as class_activation
+from .learned import feature_colours as feature_colours
+from .learned import features as features
+from .learned import filters as filters
+from .learned import position_similarity as position_similarity
+from .page import report as report
+from .plots import plot_attention_distance as plot_attention_distance
+from .plots import plot_filters as plot_filters
+from .plots import plot_maps as plot_maps
+from .plots import plot_position_similarity as plot_position_similarity

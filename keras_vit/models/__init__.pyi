@@ -1,27 +1,15 @@
-from .axial.config import AxialResNetConfig, AxialViTConfig
-from .axial.resnet import AxialResNet
-from .axial.vit import AxialVisionTransformer
-from .config import BackboneConfig, ResNetConfig, ViTConfig
-from .folding import fold
-from .preprocessing import Preprocessing
-from .resnet import ResNet
-from .variants import VARIANTS, Variant, build, variant
-from .vit import VisionTransformer
-
-__all__ = [
-    "VARIANTS",
-    "AxialResNet",
-    "AxialResNetConfig",
-    "AxialViTConfig",
-    "AxialVisionTransformer",
-    "BackboneConfig",
-    "Preprocessing",
-    "ResNet",
-    "ResNetConfig",
-    "Variant",
-    "ViTConfig",
-    "VisionTransformer",
-    "build",
-    "fold",
-    "variant",
-]
+from .axial.config import AxialResNetConfig as AxialResNetConfig
+from .axial.config import AxialViTConfig as AxialViTConfig
+from .axial.resnet import AxialResNet as AxialResNet
+from .axial.vit import AxialVisionTransformer as AxialVisionTransformer
+from .config import BackboneConfig as BackboneConfig
+from .config import ResNetConfig as ResNetConfig
+from .config import ViTConfig as ViTConfig
+from .folding import fold as fold
+from .preprocessing import Preprocessing as Preprocessing
+from .resnet import ResNet as ResNet
+from .variants import VARIANTS as VARIANTS
+from .variants import Variant as Variant
+from .variants import build as build
+from .variants import variant as variant
+from .vit import VisionTransformer as VisionTransformer

@@ -1,13 +1,6 @@
-from .protocol import run_protocol, run_vtab
-from .report import TrainingResult
-from .settings import Settings
-from .train import finetune, pretrain
-
-__all__ = [
-    "Settings",
-    "TrainingResult",
-    "finetune",
-    "pretrain",
-    "run_protocol",
-    "run_vtab",
-]
+from .protocol import run_protocol as run_protocol
+from .protocol import run_vtab as run_vtab
+from .report import TrainingResult as TrainingResult
+from .settings import Settings as Settings
+from .train import finetune as finetune
+from .train import pretrain as pretrain

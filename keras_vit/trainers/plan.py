@@ -188,7 +188,10 @@ def compile_arguments(settings, examples):
     """The arguments of `recipe.compile` for these settings and data."""
     metrics: list | None = [training.MeanAveragePrecision(examples.num_classes)] if examples.multi_label else None
     if examples.masked:
-        metrics = [training.Accuracy(), training.MeanIoU(examples.num_classes)]
+        import keras
+
+        overlap = keras.metrics.MeanIoU(examples.num_classes, "mean_iou", "float32", sparse_y_pred=False)
+        metrics = [training.Accuracy(), overlap]
     return {"layer_decay": settings.layer_decay, "remat": settings.remat, "metrics": metrics}
 
 

@@ -1,78 +1,37 @@
-from .errors import Interrupted, NotFiniteError, Preempted, RunError
-from .finetuning import (
-    balanced_weights,
-    count_trainable,
-    enable_lora,
-    freeze,
-    freeze_first,
-    layer_decay,
-    weigh_classes,
-    with_answers,
-)
-from .grid import SearchResult, Trial, search_recipe
-from .losses import (
-    Accuracy,
-    MeanAveragePrecision,
-    MeanIoU,
-    PixelLoss,
-    SigmoidLoss,
-    SoftmaxLoss,
-    SquaredError,
-)
-from .optimizers import (
-    SGD,
-    Adam,
-    AdamW,
-    WarmupConstant,
-    WarmupCosine,
-    WarmupLinear,
-    WarmupStaircase,
-)
-from .recipe_rows import RECIPES
-from .recipes import Recipe
-from .runs.checkpoints import Checkpoints
-from .runs.run import Run
-from .runs.state import MaskedPatchModel, load_weights
-from .scaling import choose_microbatches, recipe
-from .strategies import strategy
-
-__all__ = [
-    "RECIPES",
-    "SGD",
-    "Accuracy",
-    "Adam",
-    "AdamW",
-    "Checkpoints",
-    "Interrupted",
-    "MaskedPatchModel",
-    "MeanAveragePrecision",
-    "MeanIoU",
-    "NotFiniteError",
-    "PixelLoss",
-    "Preempted",
-    "Recipe",
-    "Run",
-    "RunError",
-    "SearchResult",
-    "SigmoidLoss",
-    "SoftmaxLoss",
-    "SquaredError",
-    "Trial",
-    "WarmupConstant",
-    "WarmupCosine",
-    "WarmupLinear",
-    "WarmupStaircase",
-    "balanced_weights",
-    "choose_microbatches",
-    "count_trainable",
-    "enable_lora",
-    "freeze",
-    "freeze_first",
-    "layer_decay",
-    "load_weights",
-    "recipe",
-    "search_recipe",
-    "strategy",
-    "weigh_classes",
-    "with_answers",
-]
+from .errors import Interrupted as Interrupted
+from .errors import NotFiniteError as NotFiniteError
+from .errors import Preempted as Preempted
+from .errors import RunError as RunError
+from .finetuning import balanced_weights as balanced_weights
+from .finetuning import count_trainable as count_trainable
+from .finetuning import enable_lora as enable_lora
+from .finetuning import freeze as freeze
+from .finetuning import freeze_first as freeze_first
+from .finetuning import layer_decay as layer_decay
+from .finetuning import weigh_classes as weigh_classes
+from .finetuning import with_answers as with_answers
+from .grid import SearchResult as SearchResult
+from .grid import Trial as Trial
+from .grid import search_recipe as search_recipe
+from .losses import Accuracy as Accuracy
+from .losses import MeanAveragePrecision as MeanAveragePrecision
+from .losses import PixelLoss as PixelLoss
+from .losses import SigmoidLoss as SigmoidLoss
+from .losses import SoftmaxLoss as SoftmaxLoss
+from .losses import SquaredError as SquaredError
+from .optimizers import SGD as SGD
+from .optimizers import Adam as Adam
+from .optimizers import AdamW as AdamW
+from .optimizers import WarmupConstant as WarmupConstant
+from .optimizers import WarmupCosine as WarmupCosine
+from .optimizers import WarmupLinear as WarmupLinear
+from .optimizers import WarmupStaircase as WarmupStaircase
+from .recipe_rows import RECIPES as RECIPES
+from .recipes import Recipe as Recipe
+from .runs.checkpoints import Checkpoints as Checkpoints
+from .runs.run import Run as Run
+from .runs.state import MaskedPatchModel as MaskedPatchModel
+from .runs.state import load_weights as load_weights
+from .scaling import choose_microbatches as choose_microbatches
+from .scaling import recipe as recipe
+from .strategies import strategy as strategy

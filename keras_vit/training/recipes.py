@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import pkgutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from keras_vit.errors import (
@@ -37,48 +37,17 @@ SHARE = Range(0, 1 - 2.0**-24, "in [0, 1), such as 0.1")  # below 1 in float32
 NOT_NEGATIVE = POSITIVE._replace(least=0, text="0 or a positive number in the range of float32")
 
 
-@dataclasses.dataclass(frozen=True)
-class ClassRow:
-    """The class that a name in a recipe stands for, and its arguments.
-
-    Args:
-        path: "module:Class" of keras_vit.training, imported when it is used.
-        fields: the recipe's fields that are arguments of the same names.
-        arguments: fixed arguments.
-        rate_power: of an optimizer: at another batch size its learning rate follows (batch size) ** rate_power.
-        of_classes: whether a loss compares classes, so that accuracy is logged too.
-    """
-
-    path: str
-    fields: tuple[str, ...] = ()
-    arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    rate_power: float = 1.0
-    of_classes: bool = True
-
-    def make(self, recipe, **extra):
-        """Makes an instance; `extra` arguments take precedence over the recipe's."""
-        found = pkgutil.resolve_name(f"keras_vit.training.{self.path}")
-        return found(**{name: getattr(recipe, name) for name in self.fields} | dict(self.arguments) | extra)
+UPDATE = ("weight_decay", "global_clipnorm", "momentum_dtype")
+# The epsilon of the authors' code, the default of flax.optim.Adam and optax; Keras' is 1e-7.
+OPTIMIZERS = {"SGD": {"momentum": 0.9}, "Adam": {"epsilon": 1e-8}}
+# {name in a recipe: class of keras_vit.training}
+DECAYS = {name: f"Warmup{name.title()}" for name in ("cosine", "linear", "constant", "staircase")}
+LOSSES = {"softmax": "SoftmaxLoss", "pixels": "PixelLoss", "sigmoid": "SigmoidLoss", "squared-error": "SquaredError"}
 
 
-UPDATE, SMOOTHING = ("weight_decay", "global_clipnorm", "momentum_dtype"), ("label_smoothing",)
-OPTIMIZERS = {
-    "SGD": ClassRow("optimizers:SGD", UPDATE, {"momentum": 0.9}),
-    # The epsilon of the authors' code, the default of flax.optim.Adam and optax; Keras' is 1e-7.
-    "Adam": ClassRow("optimizers:Adam", UPDATE, {"epsilon": 1e-8}, rate_power=0.5),
-}
-DECAYS = {
-    "cosine": ClassRow("optimizers:WarmupCosine"),
-    "linear": ClassRow("optimizers:WarmupLinear"),
-    "constant": ClassRow("optimizers:WarmupConstant"),
-    "staircase": ClassRow("optimizers:WarmupStaircase", fields=("boundaries",)),
-}
-LOSSES = {
-    "softmax": ClassRow("losses:SoftmaxLoss", SMOOTHING),
-    "pixels": ClassRow("losses:PixelLoss", SMOOTHING),
-    "sigmoid": ClassRow("losses:SigmoidLoss", SMOOTHING),
-    "squared-error": ClassRow("losses:SquaredError", of_classes=False),
-}
+def make(name, **arguments):
+    """An instance of a class of keras_vit.training, which is imported only now."""
+    return pkgutil.resolve_name(f"keras_vit.training:{name}")(**arguments)
 
 
 class ModelArguments(TypedDict, total=False):
@@ -237,16 +206,19 @@ class Recipe:
     def make_schedule(self) -> keras.optimizers.schedules.LearningRateSchedule:
         """The learning rate over the steps of the run."""
         total, warmup = self.total_steps, min(self.warmup_steps, self.total_steps - 1)
-        return DECAYS[self.decay].make(self, peak=self.learning_rate, total_steps=total, warmup_steps=warmup)
+        more = {"boundaries": self.boundaries} if self.decay == "staircase" else {}
+        return make(DECAYS[self.decay], peak=self.learning_rate, total_steps=total, warmup_steps=warmup, **more)
 
     def make_optimizer(self, **extra: Any) -> keras.optimizers.Optimizer:
         """The recipe's optimizer; `extra` holds further arguments of its class."""
         averaging = {"use_ema": True, "ema_momentum": self.ema_momentum} if self.ema_momentum is not None else {}
-        return OPTIMIZERS[self.optimizer].make(self, learning_rate=self.make_schedule(), **{**averaging, **extra})
+        update = {name: getattr(self, name) for name in UPDATE} | OPTIMIZERS[self.optimizer]
+        return make(self.optimizer, learning_rate=self.make_schedule(), **{**update, **averaging, **extra})
 
     def make_loss(self, dtype: str = "float32") -> keras.losses.Loss:
         """The recipe's loss for logits, computed in `dtype`."""
-        return LOSSES[self.loss].make(self, dtype=dtype)
+        smoothing = {} if self.loss == "squared-error" else {"label_smoothing": self.label_smoothing}
+        return make(LOSSES[self.loss], dtype=dtype, **smoothing)
 
     def compile(
         self,
@@ -283,7 +255,7 @@ class Recipe:
         objective = getattr(model, "objective", None)
         recipe = self.with_(**objective.recipe_changes) if objective else self
         if metrics is None:
-            metrics = [Accuracy()] if LOSSES[recipe.loss].of_classes else []
+            metrics = [Accuracy()] if recipe.loss != "squared-error" else []
         recipe.check_model(model, microbatches)
         if layer_decay is not None:
             from keras_vit.training import finetuning

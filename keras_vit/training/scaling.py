@@ -9,7 +9,7 @@ from keras_vit.data.augment.rows import hyper_rule_sizes
 from keras_vit.errors import COUNT, POSITIVE, ConfigError, UnknownNameError, describe_unknown, require_within
 from keras_vit.models.variants import variant
 from keras_vit.training.recipe_rows import AUGREG_AUGMENTATIONS, HYPER_RULE, PHOTOS, RECIPES, SGD_ON_JFT, TABLE3
-from keras_vit.training.recipes import OPTIMIZERS, Recipe, RecipeChanges
+from keras_vit.training.recipes import Recipe, RecipeChanges
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -110,7 +110,7 @@ def find_row(name, examples, model, original_size):
 def change_batch(row, batch_size):
     """The row at another batch size: its steps and learning rate change, the number of images seen does not."""
     ratio = batch_size / row.batch_size
-    rate = row.learning_rate * ratio ** OPTIMIZERS[row.optimizer].rate_power
+    rate = row.learning_rate * ratio ** (1.0 if row.optimizer == "SGD" else 0.5)
     steps = row.steps and max(1, round(row.steps / ratio))
     return replace(row, batch_size=batch_size, learning_rate=rate, steps=steps)
 

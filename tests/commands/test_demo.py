@@ -86,7 +86,7 @@ def test_the_commands_that_are_shown_are_run(tmp_path, capsys):
         cli.load_command(words[0]).make_context(words[0], words[1:])
 
     demo.run_commands(tmp_path / "my demo", parse, Console())
-    shown = re.findall(r"^\$ (.+)$", capsys.readouterr().out.replace("\\\n", ""), re.MULTILINE)
+    shown = re.findall(r"^\$ (.+)$", capsys.readouterr().out, re.MULTILINE)
     assert [shlex.split(command) for command in shown] == [["keras-vit", *words] for words in ran]
     assert [words[0] for words in ran] == ["finetune", "pretrain", "export", "export", "inspect"]
 

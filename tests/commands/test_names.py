@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shlex
 import subprocess
 import sys
 
@@ -11,7 +10,6 @@ import pytest
 from PIL import Image
 
 from keras_vit import cli, training, zoo
-from keras_vit.console import break_command
 from keras_vit.errors import ConfigError, UnknownNameError
 from keras_vit.training import RECIPES
 
@@ -180,22 +178,6 @@ for line in json.load(sys.stdin):
     for said, line in zip(TYPOS.values(), map(json.loads, done.stdout.splitlines()), strict=True):
         assert line[0] == 1 and said in line[1] and len(line[1]) < 400 and not line[2], line
     assert {path.name for path in tmp_path.iterdir()} == {"one"}, done.stderr
-
-
-LONG = (
-    "keras-vit finetune --data 'folder:my photos' --model ViT-B/16 --learning-rate 0.002 --out 'a b'",
-    f'keras-vit export {"x" * 90} --to onnx tflite --calibration "it\'s" --quantize int8 --latency --out d',
-)
-
-
-@pytest.mark.parametrize("line", LONG)
-def test_a_printed_command_can_be_pasted(line):
-    lines = break_command(line, "  ")
-    assert len(lines) > 1 and all(len(line) <= 80 for line in lines if "xxx" not in line)
-    shell = "keras-vit() { printf '%s\\n' keras-vit \"$@\"; }\n" + "\n".join(lines)
-    assert subprocess.run(["bash", "-c", shell], capture_output=True, text=True).stdout.splitlines() == shlex.split(
-        line
-    )
 
 
 def test_a_family_in_any_case(keras_vit):

@@ -230,7 +230,10 @@ CASES = {
         optimizer=lambda: training.SGD(0.3, momentum=0.9, global_clipnorm=0.1),
         loss=training.PixelLoss,
         metrics=[],
-        weighted_metrics=lambda: [training.Accuracy(), training.MeanIoU(CLASSES)],
+        weighted_metrics=lambda: [
+            training.Accuracy(),
+            keras.metrics.MeanIoU(CLASSES, "mean_iou", "float32", sparse_y_pred=False),
+        ],
         data=dict(pixels=True),
         microbatches=3,
     ),

@@ -85,7 +85,7 @@ def test_a_run_ships(run, root, monkeypatch):
         row for row in before["checkpoints"] if (row["variant"], row["tag"]) != ("ViT-Mini/4", "fashion-mnist")
     ]
     weights = zoo.load(root / "zoo/weights" / FILE)
-    row = rows.as_checkpoint(after["collections"][found["collection"]] | found)
+    row = rows.PublicCheckpoint(**after["collections"][found["collection"]] | found)
     assert (weights.config, weights.labels) == (row.config, FASHION) and row.labels == "fashion_mnist"
     original = zoo.load(run / "last.weights.npz")
     for ours, theirs in zip(weights.weights, original.weights, strict=True):

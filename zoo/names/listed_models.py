@@ -74,7 +74,7 @@ def list_variant(name):
 
 
 def list_checkpoint(checkpoint):
-    test_set = checkpoint.record.tested_on if checkpoint.record else "ImageNet"
+    test_set = checkpoint.record["tested_on"] if checkpoint.record else "ImageNet"
     return list_row(
         checkpoint.variant,
         checkpoint.config,

@@ -35,49 +35,13 @@ def class_names(dataset: str | None) -> tuple[str, ...] | None:
 
 
 @dataclasses.dataclass(frozen=True)
-class Record:
-    """The training and the measurements of weights that come with this package; written by tools/ship.py.
-
-    Args:
-        command: the command that trained them.
-        trained_on: the images and the recipe, in words.
-        weights_from: the initial weights, in words.
-        seed: seed of the training.
-        minutes: duration of the training on `machine`.
-        machine: the machine, in words.
-        versions: versions of the libraries.
-        data: the pictures, with their licence.
-        tested_on: name of the test set in cards.
-        test_images: its number of pictures, for the row's `accuracy`.
-        float32_accuracy: top-1 in percent on it before the weights were rounded to float16.
-        sample: folder or file in tests/samples/ with some of its pictures.
-        sample_images, sample_right: the number of these, and of those classified correctly.
-    """
-
-    command: str
-    trained_on: str
-    weights_from: str
-    seed: int
-    minutes: int
-    machine: str
-    versions: dict[str, str]
-    data: str
-    tested_on: str
-    test_images: int
-    float32_accuracy: float
-    sample: str
-    sample_images: int
-    sample_right: int
-
-
-@dataclasses.dataclass(frozen=True)
 class PublicCheckpoint:
     """A file of weights on the web, or in this package, and the facts about it; None if unknown.
 
     Args:
         url: address of the file; LOCAL for a file that comes with this package.
         file: its name in weights/, if it comes with this package.
-        record: training and measurements of such weights.
+        record: training and measurements of such weights, as tools/ship.py writes them.
         variant: name in the table of variants, such as "ViT-B/16".
         tag: name of the weights, unique for the variant.
         collection: the family of files it belongs to.
@@ -105,7 +69,7 @@ class PublicCheckpoint:
 
     url: str
     file: str | None = None
-    record: Record | None = None
+    record: dict[str, Any] | None = None
     variant: str | None = None
     tag: str | None = None
     collection: str | None = None
@@ -152,11 +116,11 @@ class PublicCheckpoint:
         record = self.record
         if record is None or self.accuracy is None:
             return {}
-        measured = {"images": record.test_images, "accuracy": round(self.accuracy / 100, 6)}
+        measured = {"images": record["test_images"], "accuracy": round(self.accuracy / 100, 6)}
         return {
-            "trained_on": record.trained_on,
-            "weights_from": record.weights_from,
-            "evaluated": {"dataset": record.tested_on, "split": "test", **measured},
+            "trained_on": record["trained_on"],
+            "weights_from": record["weights_from"],
+            "evaluated": {"dataset": record["tested_on"], "split": "test", **measured},
         }
 
     @property
@@ -192,17 +156,11 @@ def read_registry():
     return json.loads(importlib.resources.files("keras_vit.zoo").joinpath("registry.json").read_text("utf-8"))
 
 
-def as_checkpoint(fields):
-    """A row of the registry, with the fields of its collection, as a `PublicCheckpoint`."""
-    record = fields.get("record")
-    return PublicCheckpoint(**{**fields, "record": record and Record(**record)})
-
-
 @functools.cache
 def checkpoints() -> tuple[PublicCheckpoint, ...]:
     """Every row of the registry as a `PublicCheckpoint`, in the order of the variants."""
     collections, rows = read_registry()["collections"], read_registry()["checkpoints"]
-    return tuple(as_checkpoint(collections[row["collection"]] | row) for row in rows)
+    return tuple(PublicCheckpoint(**collections[row["collection"]] | row) for row in rows)
 
 
 def default_tag(variant: str) -> str | None:
@@ -239,7 +197,7 @@ def match_stem(pattern, stem, example):
 
 def make_row(collection, **fields):
     """A row of a collection, with what follows from its configuration: parameters, and four bytes for each."""
-    checkpoint = as_checkpoint({**read_registry()["collections"][collection], "collection": collection, **fields})
+    checkpoint = PublicCheckpoint(**read_registry()["collections"][collection] | {"collection": collection} | fields)
     count = cost.count_parameters(checkpoint.config)
     return dataclasses.replace(checkpoint, parameters=count, bytes=4 * count, bytes_source="computed")
 

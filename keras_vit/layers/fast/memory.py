@@ -40,14 +40,13 @@ class BlockwiseAttention:
 
     Args:
         heads, l: numbers of heads and tokens.
-        drop: applies dropout to (a block of A or of its gradient, number of the block), with the same mask each time.
     """
 
-    def __init__(self, heads, l, drop):
+    def __init__(self, heads, l):
         rows = max(ROWS, BLOCK // (heads * l))
         self.count = -(-l // rows)
         self.rows = -(-l // self.count)  # queries of a block; the last is padded by up to count - 1 zeros
-        self.heads, self.length, self.drop = heads, l, drop
+        self.heads, self.length = heads, l
 
     def attend(self, q, k, v):
         return ops.custom_gradient(self.attend_with_gradient)(q, k, v)
@@ -57,7 +56,7 @@ class BlockwiseAttention:
 
         def step(_, state):
             i, y = state
-            block = ops.matmul(self.drop(weigh(blocks[i], k), i), v)
+            block = ops.matmul(weigh(blocks[i], k), v)
             return next_after(i, block), put_block(y, block, i)
 
         y = ops.fori_loop(0, self.count, step, (ops.zeros((), "int32"), ops.zeros_like(blocks)))[1]
@@ -78,8 +77,8 @@ class BlockwiseAttention:
             i, dq, dk, dv = state
             block, dy = blocks[i], dys[i]
             a = weigh(block, k)
-            dv = dv + widen(ops.matmul(transpose(self.drop(a, i)), dy))
-            da = self.drop(ops.matmul(dy, transpose(v)), i)
+            dv = dv + widen(ops.matmul(transpose(a), dy))
+            da = ops.matmul(dy, transpose(v))
             dlogits = a * (da - ops.cast(inner[i], a.dtype))
             dk = dk + widen(ops.matmul(transpose(dlogits), block))
             return next_after(i, dk), put_block(dq, ops.matmul(dlogits, k), i), dk, dv
@@ -106,34 +105,6 @@ class BlockwiseAttention:
         return x[:, :, : self.length]
 
 
-class DrawnSeed(keras.random.SeedGenerator):
-    """Gives a seed that is drawn already to code of Keras that expects a generator."""
-
-    def __init__(self, seed):
-        self.seed = seed
-
-    def next(self, ordered=True):
-        return self.seed
-
-
-def draw_blocks(dropout, training=False):
-    """A function that applies `dropout` to x, the i-th block of a tensor, with the same mask in every call for i.
-
-    `draw_blocks` draws one seed, as a call of the layer does.
-    """
-    if not training or dropout.rate == 0:
-        return lambda x, i: x
-    seed = dropout.seed_generator.next()
-
-    def drop(x, i):
-        # The second number counts calls: so far apart, no block of a run has the seed of another call.
-        block = ops.cast(i, seed.dtype) * ops.cast(2**24 + 43, seed.dtype)
-        block = ops.stack([ops.zeros_like(block), block])
-        return keras.random.dropout(x, dropout.rate, seed=DrawnSeed(seed + block))
-
-    return drop
-
-
 def is_too_large(attention, l):
     """Whether A of this layer for l tokens is too large to keep whole in memory; False where l is unknown."""
     return AVAILABLE and l is not None and attention.num_heads * l * l > attention.largest_whole
@@ -141,12 +112,11 @@ def is_too_large(attention, l):
 
 @fast_path
 def attention_in_blocks(call, layer, q, k, v, training=None, whole=False):
-    """Returns A v as `attend` does, apart from the numbers drawn by dropout, and None in place of A."""
-    l = q.shape[1]
-    if whole or l != k.shape[1] or not is_too_large(layer, l):
+    """Returns A v as `attend` does, and None in place of A. Dropout keeps A whole."""
+    l, drops = q.shape[1], training and layer.dropout.rate
+    if whole or drops or l != k.shape[1] or not is_too_large(layer, l):
         return call(layer, q, k, v, training, whole)
-    blockwise = BlockwiseAttention(layer.num_heads, l, draw_blocks(layer.dropout, training))
-    y = blockwise.attend(*(layer.split_heads(x) for x in (q * layer.scale, k, v)))
+    y = BlockwiseAttention(layer.num_heads, l).attend(*(layer.split_heads(x) for x in (q * layer.scale, k, v)))
     return layer.join_heads(y), None
 
 
