@@ -237,9 +237,12 @@ def weights(fill=None, description=None, numbers=1000):
 
 
 def keras_file(description=None, data=None, how=zipfile.ZIP_STORED):
-    text = description if isinstance(description, bytes) else json.dumps(description or described()).encode()
+    if not isinstance(description, bytes):
+        description = description or described()
+        description["config"]["trainable"] = True  # as Keras writes it, and without it nothing else is looked at
+        description = json.dumps(description).encode()
     data = weights(numbers=100) if data is None else data
-    return archive({"config.json": text, "model.weights.h5": data}, compression=how)
+    return archive({"config.json": description, "model.weights.h5": data}, compression=how)
 
 
 def lying(size):
@@ -359,7 +362,7 @@ KERAS = {
     "a description of a list": lambda: keras_file(b"[]"),
     "a damaged description": lambda: spoiled(zipfile.ZIP_DEFLATED),
     "a description with another checksum": lambda: spoiled(zipfile.ZIP_STORED),
-    "no weights": lambda: archive({"config.json": json.dumps(described())}),
+    "no weights": lambda: archive({"config.json": json.dumps(described(trainable=True))}),
     "weights that are none": lambda: keras_file(data=b"hello"),
     "nothing": lambda: b"",
 }
