@@ -4,10 +4,9 @@ Pipelines and exported models decide by them whether to decode a file; exported 
 read in Pillow's order and with Pillow's tolerance, so that a model sees the same image in training and in serving.
 """
 
-import numpy as np
 import tensorflow as tf
 
-from keras_vit.images.pillow import MOST_SCANNED, ORIENTATION
+from keras_vit.images.pillow import MOST_PIXELS, MOST_SCANNED, ORIENTATION
 
 MOST_SEGMENTS = 1000  # read at most so many
 APP1, SOS = 0xFFE1, 0xFFDA
@@ -23,23 +22,12 @@ BYTES_EACH = (0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 0, 0, 8, 0)  # size of a
 SHORT, LONG = (3, 8), (4, 9, 13)  # types of integers
 XMP_ORIENTATION = r'\C*?tiff:Orientation(?:="|>)([0-9])\C*'
 
-# (components, bytes of the segments with tables of quantization) as most encoders write them, after JFIF's segment.
-LAYOUTS = ((3, (67, 67)), (3, (132,)), (1, (67,)))
-# Lowest and highest byte: of any byte; a side's upper byte, under 8192; a sequential or progressive frame's marker.
-ANY, SMALL, FRAME = (0, 0xFF), (0, 0x1F), (0xC0, 0xC2)
-
-
-def segment_bounds(marker, size, *content):
-    """The lowest and highest value of each byte of a segment; bytes that are not given may have any value."""
-    given = (0xFF, marker, size >> 8, size & 0xFF, *content)
-    return [byte if isinstance(byte, tuple) else (byte, byte) for byte in given] + [ANY] * (size + 2 - len(given))
-
-
-def header_bounds(components, quantization):
-    """These bounds for the bytes of a JPEG up to its frame's height and width, two bytes each, and component count."""
-    tables = [byte for size in quantization for byte in segment_bounds(0xDB, size)]
-    frame = segment_bounds(FRAME, 8 + 3 * components, 8, SMALL, ANY, SMALL, ANY, components)
-    return [(0xFF, 0xFF), (0xD8, 0xD8), *segment_bounds(0xE0, 16), *tables, *frame[:10]]
+FRONTS = (2**10, 2**16)  # bytes that often, and nearly always, have all that comes before the pixels
+# An orientation other than 1, or several, in a TIFF directory of either byte order, or in XMP
+TURNED_LITTLE = r"\x12\x01[\x01-\x0d]\x00(?:\x01\x00{3}[\x02-\x08]|[\x02-\x7f])"
+TURNED_BIG = r"\x01\x12\x00[\x01-\x0d](?:\x00{3}\x01\x00{1,3}[\x02-\x08]|\C{3}[\x02-\x7f])"
+TURNED_XMP = r'tiff:Orientation(?:="|>)[2-8]'
+TURNED = rf"\C*(?:{TURNED_LITTLE}|{TURNED_BIG}|{TURNED_XMP})\C*"
 
 
 def most_scans(data):
@@ -47,17 +35,31 @@ def most_scans(data):
     return tf.cast(tf.strings.length(data), tf.int64) // SHORTEST_SCAN
 
 
+def count_scans(data):
+    """The number of scans in the bytes of a JPEG, a string (): int64 (). Metadata may look like more, pixels do not."""
+    values = tf.io.decode_raw(data, tf.uint8)
+    found = tf.equal(values[:-1], SOS // 256) & tf.equal(values[1:], SOS % 256)
+    return tf.cast(tf.math.count_nonzero(found, dtype=tf.int32), tf.int64)
+
+
+def has_few_scans(data, pixels):
+    """Whether the scans of a JPEG, a string () of `pixels`, int64 (), have at most MOST_SCANNED pixels in all."""
+    counted = tf.where(most_scans(data) * pixels <= MOST_SCANNED, b"", data)  # counting takes time for large files
+    return count_scans(counted) * pixels <= MOST_SCANNED
+
+
 def is_ordinary(data):
-    """Whether the first bytes of a file, a string (), show a JPEG without metadata that is quick to decode."""
-    rows = [header_bounds(*layout) for layout in LAYOUTS]
-    places = [[*range(len(row) - 5, len(row) - 1)] for row in rows]  # of height and width
-    size = max(map(len, rows))
-    lowest, highest = np.moveaxis(np.array([row + [ANY] * (size - len(row)) for row in rows], "uint8"), -1, 0)
-    head = tf.io.decode_raw(tf.strings.substr(data, 0, size), tf.uint8, fixed_length=size)
-    fits = tf.reduce_all((head >= lowest) & (head <= highest), -1)  # (layouts,)
-    sides = tf.reduce_sum(tf.cast(tf.reshape(tf.gather(head, places), (-1, 2, 2)), tf.int64) * [256, 1], -1)
-    pixels = tf.reduce_max(tf.where(fits, tf.reduce_prod(sides, -1), 0))
-    return (pixels > 0) & (most_scans(data) * pixels <= MOST_SCANNED)
+    """Whether a JPEG, a string (), is upright, of at most three channels, and quick to decode.
+
+    Bytes near the pixels that look like another orientation make it none, and so does long metadata.
+    """
+    shape = tf.cast(tf.io.extract_jpeg_shape(data), tf.int64)
+    pixels = shape[0] * shape[1]
+    is_quick = (pixels <= MOST_PIXELS) & has_few_scans(data, pixels)
+    near, far = (tf.strings.substr(data, 0, size) for size in FRONTS)
+    front = tf.where(count_scans(near) > 0, near, far)
+    is_upright = (count_scans(front) > 0) & ~tf.strings.regex_full_match(front, TURNED)
+    return is_quick & (shape[2] <= 3) & is_upright
 
 
 def read_marker_and_length(segment):
@@ -96,14 +98,6 @@ def read_content(data, start, name):
     size = read_marker_and_length(tf.strings.substr(data, start, HEAD))[1] - 2 - len(name)
     after = tf.where(start > 0, start + HEAD + len(name), 0)
     return tf.strings.substr(data, after, tf.where(start > 0, tf.maximum(size, 0), 0))
-
-
-def has_few_scans(data, pixels):
-    """Whether the scans of a JPEG, a string () of `pixels`, int64 (), have at most MOST_SCANNED pixels in all."""
-    counted = tf.where(most_scans(data) * pixels <= MOST_SCANNED, b"", data)  # counting takes time for large files
-    values = tf.io.decode_raw(counted, tf.uint8)
-    found = tf.equal(values[:-1], SOS // 256) & tf.equal(values[1:], SOS % 256)  # in metadata, too, but not in pixels
-    return tf.cast(tf.math.count_nonzero(found, dtype=tf.int32), tf.int64) * pixels <= MOST_SCANNED
 
 
 def byte_length(text):

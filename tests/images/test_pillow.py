@@ -119,9 +119,13 @@ def test_the_glance_at_a_jpeg_is_right():
             assert tf_jpeg.is_ordinary(tf.constant(saved("JPEG", mode=mode, **options))), options
     assert tf_jpeg.is_ordinary(tf.io.encode_jpeg(np.zeros((8, 9, 3), "uint8")))
     exif = Image.Exif()
+    exif[0x0112], exif[0x010E] = 1, "a" * 5000
+    assert tf_jpeg.is_ordinary(tf.constant(saved("JPEG", exif=exif)))
     exif[0x0112] = 6
-    others = (saved("JPEG", exif=exif), saved("JPEG", mode="CMYK"), saved("JPEG", (9000, 10)), saved("PNG"), b"")
-    for content in (*others, scanned(MANY), one_after_the_other((4000, 4000)) + bytes(10_000)):
+    behind = saved("JPEG", exif=exif, icc_profile=bytes(100_000))
+    behind = behind[:2] + behind[behind.index(b"\xff\xe2") : behind.index(b"\xff\xdb")] + saved("JPEG", exif=exif)[2:]
+    others = (saved("JPEG", exif=exif), behind, saved("JPEG", mode="CMYK"))
+    for content in (*others, scanned(MANY), one_after_the_other()):
         assert not tf_jpeg.is_ordinary(tf.constant(content))
 
 

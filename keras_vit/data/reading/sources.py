@@ -8,7 +8,6 @@ part, int32 (4,). It is called in the graph, once the size is known.
 """
 
 import os
-from contextlib import suppress
 from functools import partial
 
 import numpy as np
@@ -16,7 +15,6 @@ import tensorflow as tf
 
 from keras_vit.data.errors import DataError
 from keras_vit.data.reading import order
-from keras_vit.errors import ImageError
 from keras_vit.images import pillow, tf_jpeg
 
 BORDER = 2  # pixels on every side, red to mark the test set, of ObjectNet's photos (objectnet-template-pytorch)
@@ -62,19 +60,6 @@ def as_bytes(data):
     return data.item() if isinstance(data, np.ndarray) else data
 
 
-def choose_decoder(data, channels):
-    """The number, numpy int32, of a decoder in `read_photo` that reads the file as Pillow does; the last is Pillow."""
-    data = as_bytes(data)
-    if pillow.is_plain_png(data, channels):
-        return np.int32(1)
-    if data.startswith(pillow.SOI):
-        # Pillow raises the error again when it decodes, and there it is reported.
-        with suppress(ImageError), pillow.open_image(data) as image:
-            if image.mode in ("RGB", "L") and pillow.read_orientation(image) == 1:
-                return np.int32(0)
-    return np.int32(2)
-
-
 def read_photo(data, box, channels):
     """Reads the part of a photograph that `box` chooses, uint8 (h, w, channels), as `pillow.to_array` reads the whole.
 
@@ -89,23 +74,21 @@ def read_photo(data, box, channels):
     def decode_png(data):
         return crop(tf.io.decode_png(data, channels), box)
 
-    def decode_with_pillow(data):
+    def read_whole(data):
         with pillow.open_image(as_bytes(data)) as image:
             return pillow.to_array(image, channels)
 
-    def decode_other(data):
-        return crop(tf.numpy_function(decode_with_pillow, [data], tf.uint8, stateful=False), box)
+    def decode_with_pillow(data):
+        return crop(tf.numpy_function(read_whole, [data], tf.uint8, stateful=False), box)
 
-    def look_closer(data):
-        # TensorFlow can read the EXIF data, too (images/tf_jpeg.py), but by so many operations that iterators on
-        # replicas would take many seconds to start.
-        number = tf.numpy_function(lambda data: choose_decoder(data, channels), [data], tf.int32, stateful=False)
-        decoders = [as_one_op(decode) for decode in (decode_jpeg, decode_png, decode_other)]
-        return tf.switch_case(number, [partial(decode, data) for decode in decoders])
+    def decode_others(data):
+        is_plain = tf.numpy_function(lambda data: pillow.is_plain_png(as_bytes(data), channels), [data], tf.bool, False)
+        return tf.cond(is_plain, partial(as_one_op(decode_png), data), partial(as_one_op(decode_with_pillow), data))
 
-    # The first bytes suffice for most JPEGs.
-    decode_ordinary, look_closer = as_one_op(decode_jpeg), as_one_op(look_closer)
-    image = tf.cond(tf_jpeg.is_ordinary(data), lambda: decode_ordinary(data), lambda: look_closer(data))
+    # TensorFlow can read the EXIF data, too (images/tf_jpeg.py), but by so many operations that iterators on replicas
+    # would take many seconds to start.
+    is_ordinary = tf.cond(tf.io.is_jpeg(data), lambda: tf_jpeg.is_ordinary(data), lambda: False)
+    image = tf.cond(is_ordinary, partial(as_one_op(decode_jpeg), data), partial(as_one_op(decode_others), data))
     return tf.ensure_shape(image, (None, None, channels))
 
 
