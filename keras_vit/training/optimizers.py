@@ -2,16 +2,15 @@
 
 In addition to Keras' arguments, each optimizer takes
 
-    absolute_weight_decay: decay per step at the schedule's peak, as in the official configurations
-        (w -= schedule / peak * decay * w); Keras' and PyTorch's `weight_decay` is this divided by the peak rate.
-    decay_pattern: regular expression; only variables whose name matches decay. "kernel$" as in the official code.
     rate_multipliers: {regular expression: factor} for the learning rate of variables whose path matches; the first
         match counts. See `layer_decay`.
     momentum_dtype: "bfloat16" stores the first moment in half the memory (on several workers it only rounds it); the
         step itself is computed in float32.
 
-`global_clipnorm` (and clipnorm, clipvalue) clip the gradient of the global batch. `gradient_accumulation_steps`
-averages the gradients of that many batches before one update; schedules and averages count updates.
+`weight_decay` concerns kernels alone, as in the official code. It is that of Keras and PyTorch, w -= rate * decay * w;
+the official configurations state it times the peak rate. `global_clipnorm` (and clipnorm, clipvalue) clip the gradient
+of the global batch. `gradient_accumulation_steps` averages the gradients of that many batches before one update;
+schedules and averages count updates.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ import keras
 from keras import ops
 
 from keras_vit.distribution import GlobalUpdate
-from keras_vit.errors import POSITIVE, ConfigError
+from keras_vit.errors import ConfigError
 from keras_vit.layers.base import wide_type, widen
 
 if TYPE_CHECKING:
@@ -138,8 +137,6 @@ class WarmupStaircase(Warmup):
 class OptimizerOptions(TypedDict, total=False):
     """Arguments that all three optimizers take, by keyword: ours first, then Keras'."""
 
-    absolute_weight_decay: float | None
-    decay_pattern: str
     rate_multipliers: Mapping[str, float] | None
     momentum_dtype: str | None
     clipnorm: float | None
@@ -153,17 +150,6 @@ class OptimizerOptions(TypedDict, total=False):
     name: str
 
 
-def find_peak_rate(learning_rate):
-    """The peak of a schedule of this package, or the constant rate."""
-    peak = getattr(learning_rate, "peak", learning_rate)
-    if peak not in POSITIVE:
-        raise ConfigError(
-            "absolute_weight_decay needs a positive learning rate, or a schedule of this package, whose peak is known. "
-            f"Received: learning_rate={learning_rate}. Give weight_decay instead: that decay divided by the peak."
-        )
-    return peak
-
-
 class ReplicaSafeOptimizer(GlobalUpdate):
     """The base of our three optimizers: decay of kernels, learning-rate factors, slots of another dtype."""
 
@@ -171,24 +157,19 @@ class ReplicaSafeOptimizer(GlobalUpdate):
         self,
         learning_rate,
         *,
-        absolute_weight_decay=None,
-        decay_pattern="kernel$",
         rate_multipliers=None,
         momentum_dtype=None,
         **options,
     ):
         if isinstance(learning_rate, numbers.Real):  # Keras refuses numpy's
             learning_rate = float(learning_rate)
-        if absolute_weight_decay is not None:
-            options["weight_decay"] = absolute_weight_decay / find_peak_rate(learning_rate)
         super().__init__(learning_rate, **options)
-        self.decay_pattern = decay_pattern
         self.rate_multipliers = dict(rate_multipliers or {})
         self.momentum_dtype = momentum_dtype
 
     def decays(self, variable):
-        """Whether the weight decay applies to the variable."""
-        return re.search(self.decay_pattern, variable.name) is not None
+        """Whether the weight decay applies to the variable: to kernels, as in the official code."""
+        return variable.name.endswith("kernel")
 
     def multiplier(self, variable):
         """The factor of the learning rate of the variable."""
@@ -210,7 +191,6 @@ class ReplicaSafeOptimizer(GlobalUpdate):
     def get_config(self):
         return {
             **super().get_config(),
-            "decay_pattern": self.decay_pattern,
             "rate_multipliers": self.rate_multipliers,
             "momentum_dtype": self.momentum_dtype,
         }
@@ -286,7 +266,7 @@ class Adam(AdamStep, ReplicaSafeOptimizer, keras.optimizers.Adam):
 
     See the module for the arguments beyond `keras.optimizers.Adam`.
 
-    >>> optimizer = Adam(1e-3, absolute_weight_decay=1e-4, global_clipnorm=1.0)
+    >>> optimizer = Adam(1e-3, weight_decay=0.1, global_clipnorm=1.0)
     """
 
     def __init__(

@@ -150,7 +150,7 @@ CASES = {
     ),
     "sgd-resnet-weighted": dict(
         family="resnet",
-        optimizer=lambda: training.SGD(0.03, momentum=0.9, nesterov=True, absolute_weight_decay=0.01, clipnorm=0.1),
+        optimizer=lambda: training.SGD(0.03, momentum=0.9, nesterov=True, weight_decay=1 / 3, clipnorm=0.1),
         loss=lambda: sparse(reduction="mean_with_sample_weight"),
         data=dict(weights=True),
     ),

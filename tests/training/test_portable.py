@@ -1,7 +1,5 @@
 """What works on each of Keras' backends, which test_backends.py chooses, and what says that it does not."""
 
-import warnings
-
 import keras
 import numpy as np
 import pytest
@@ -76,15 +74,6 @@ def test_a_run_copies_its_state_out_of_the_loop_at_checkpoints_alone(tmp_path, m
     told = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: steps.append(None))
     run.fit(model, lambda step: tf.data.Dataset.from_tensors((images[:4], labels[:4])).repeat(), 8, 8, callbacks=[told])
     assert len(steps) == 8 and set(copies) <= {0, 4, 8}
-
-
-@pytest.mark.skipif(keras.backend.backend() == "torch", reason="the model is Keras' own there")
-def test_fitting_a_dataset_warns_of_nothing():
-    model = MODELS["vit"]()
-    model.compile("sgd", training.SoftmaxLoss())
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        model.fit(tf.data.Dataset.from_tensors(examples()), verbose=0)
 
 
 @pytest.mark.skipif(keras.backend.backend() == "torch", reason="torch has no microbatches")
