@@ -177,12 +177,27 @@ def share_constants(graph):
     graph.initializer.extend(kept)
 
 
+def drop_zero_points(graph):
+    """Drops the zero points of int32 biases, since they are 0.
+
+    The others stay: onnxruntime fuses a Gemm only if its kernel has zero points.
+    """
+    import onnx
+
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        tensor = constants.get(node.input[2]) if node.op_type == "DequantizeLinear" and len(node.input) > 2 else None
+        if tensor is not None and tensor.data_type == onnx.TensorProto.INT32:
+            del node.input[2]
+
+
 def drop_inferred(path):
     """Writes the file again without shapes that can be inferred, and without unused constants."""
     import onnx
 
     proto = onnx.load(path)
     del proto.graph.value_info[:]
+    drop_zero_points(proto.graph)
     share_constants(proto.graph)
     onnx.save_model(proto, path)
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras_vit.images.pillow import MOST_PIXELS, MOST_SCANNED, ORIENTATION
 
 MOST_SEGMENTS = 1000  # read at most so many
-APP1, SOS = 0xFFE1, 0xFFDA
+APP1, APP15, SOS = 0xFFE1, 0xFFEF, 0xFFDA
 EXIF, XMP = b"Exif\0\0", b"http://ns.adobe.com/xap/1.0/\0"
 HEAD = 4  # bytes before a segment's content: marker and length
 SHORTEST_SCAN = 10  # bytes
@@ -35,17 +35,20 @@ def most_scans(data):
     return tf.cast(tf.strings.length(data), tf.int64) // SHORTEST_SCAN
 
 
-def count_scans(data):
-    """The number of scans in the bytes of a JPEG, a string (): int64 (). Metadata may look like more, pixels do not."""
+def count_markers(data, first=SOS, last=SOS):
+    """The number of markers from one to another, such as of scans, in the bytes of a JPEG, a string (): int64 ().
+
+    Tables and metadata may look like more, pixels do not.
+    """
     values = tf.io.decode_raw(data, tf.uint8)
-    found = tf.equal(values[:-1], SOS // 256) & tf.equal(values[1:], SOS % 256)
+    found = tf.equal(values[:-1], first // 256) & (values[1:] >= first % 256) & (values[1:] <= last % 256)
     return tf.cast(tf.math.count_nonzero(found, dtype=tf.int32), tf.int64)
 
 
 def has_few_scans(data, pixels):
     """Whether the scans of a JPEG, a string () of `pixels`, int64 (), have at most MOST_SCANNED pixels in all."""
     counted = tf.where(most_scans(data) * pixels <= MOST_SCANNED, b"", data)  # counting takes time for large files
-    return count_scans(counted) * pixels <= MOST_SCANNED
+    return count_markers(counted) * pixels <= MOST_SCANNED
 
 
 def is_ordinary(data):
@@ -57,8 +60,9 @@ def is_ordinary(data):
     pixels = shape[0] * shape[1]
     is_quick = (pixels <= MOST_PIXELS) & has_few_scans(data, pixels)
     near, far = (tf.strings.substr(data, 0, size) for size in FRONTS)
-    front = tf.where(count_scans(near) > 0, near, far)
-    is_upright = (count_scans(front) > 0) & ~tf.strings.regex_full_match(front, TURNED)
+    has_metadata = count_markers(near, APP1, APP15) > 0  # which may look like scans
+    front = tf.where(has_metadata | tf.equal(count_markers(near), 0), far, near)
+    is_upright = (count_markers(front) > 0) & ~tf.strings.regex_full_match(front, TURNED)
     return is_quick & (shape[2] <= 3) & is_upright
 
 

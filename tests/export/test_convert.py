@@ -358,6 +358,7 @@ def test_a_bundle_with_a_fixed_batch_is_used_like_any_other(tmp_path, monkeypatc
     assert not ended.value.code and len(capsys.readouterr().out.splitlines()) == 5
 
 
+@pytest.mark.slow
 def test_a_model_that_computes_with_its_batch_is_compared_in_it(tmp_path):
     class Pairs(keras.layers.Layer):
         def call(self, x):

@@ -122,10 +122,10 @@ def test_the_glance_at_a_jpeg_is_right():
     exif[0x0112], exif[0x010E] = 1, "a" * 5000
     assert tf_jpeg.is_ordinary(tf.constant(saved("JPEG", exif=exif)))
     exif[0x0112] = 6
-    behind = saved("JPEG", exif=exif, icc_profile=bytes(100_000))
-    behind = behind[:2] + behind[behind.index(b"\xff\xe2") : behind.index(b"\xff\xdb")] + saved("JPEG", exif=exif)[2:]
-    others = (saved("JPEG", exif=exif), behind, saved("JPEG", mode="CMYK"))
-    for content in (*others, scanned(MANY), one_after_the_other()):
+    turned = saved("JPEG", exif=exif)
+    profiles = [struct.pack(">HH", 0xFFE2, 2 + len(values)) + values for values in (bytes(65_000), b"\xff\xda" * 500)]
+    behind = [turned[:2] + profile + turned[2:] for profile in (2 * profiles[0], profiles[1])]
+    for content in (turned, *behind, saved("JPEG", mode="CMYK"), scanned(MANY), one_after_the_other()):
         assert not tf_jpeg.is_ordinary(tf.constant(content))
 
 
