@@ -245,13 +245,25 @@ def fetch(source: PublicCheckpoint | str) -> Path:
     return path
 
 
+def fetch_companions(url, forgiven):
+    """Fetches the JSON files beside a file hf://..., if the Hub's cache does not know of them."""
+    for beside in (f"{url.rpartition('/')[0]}/{name}" for name in COMPANIONS):
+        if look_on_disk(beside) is None:
+            with contextlib.suppress(forgiven):
+                fetch_from_hub(beside, min(MOST_BYTES, places.max_bytes()))
+
+
 def fetch_with_companions(checkpoint: PublicCheckpoint) -> Path:
-    """Fetches a checkpoint's file, after the JSON files beside it if it is a .safetensors file of the Hub."""
-    url = whole_address(checkpoint.url)
-    if url.startswith("hf://") and url.endswith(".safetensors") and not is_offline():
-        forgiven = NotFoundError if find_on_disk(url) is None else DownloadError
-        for beside in (f"{url.rpartition('/')[0]}/{name}" for name in COMPANIONS):
-            if look_on_disk(beside) is None:
-                with contextlib.suppress(forgiven):
-                    fetch_from_hub(beside, min(MOST_BYTES, places.max_bytes()))
-    return fetch(dataclasses.replace(checkpoint, url=url))
+    """Fetches a checkpoint's file, and the JSON files beside it if it is a .safetensors file of the Hub.
+
+    They are asked for before the file, so that it is not here without them if the connection breaks, and after it, since
+    the file may be of a newer commit than those that were here.
+    """
+    checkpoint = dataclasses.replace(checkpoint, url=whole_address(checkpoint.url))
+    if not (checkpoint.url.startswith("hf://") and checkpoint.url.endswith(".safetensors")) or is_offline():
+        return fetch(checkpoint)
+    forgiven = NotFoundError if find_on_disk(checkpoint.url) is None else DownloadError
+    fetch_companions(checkpoint.url, forgiven)
+    path = fetch(checkpoint)
+    fetch_companions(checkpoint.url, forgiven)
+    return path

@@ -97,6 +97,16 @@ def test_companions_are_fetched_beside_a_model_that_is_there(server, repository)
     assert not asked
 
 
+def test_companions_are_of_the_models_own_commit(server, repository):
+    """Though config.json was fetched before, of an older one."""
+    (repository / "config.json").write_text("[1]")
+    download.fetch("hf://owner/repo/config.json")
+    (repository / "config.json").write_text("[2]")
+    server.faults = [show_repository(repository, commit="d" * 40)]
+    path = download.fetch_with_companions(resolve("hf://owner/repo"))
+    assert path.parent.name == "d" * 40 and path.with_name("config.json").read_text() == "[2]"
+
+
 def test_a_model_that_is_there_needs_no_server(server, repository):
     path = download.fetch("hf://owner/repo")
     server.faults = [send_status(403)]
