@@ -256,8 +256,8 @@ def fetch_companions(url, forgiven):
 def fetch_with_companions(checkpoint: PublicCheckpoint) -> Path:
     """Fetches a checkpoint's file, and the JSON files beside it if it is a .safetensors file of the Hub.
 
-    They are asked for before the file, so that it is not here without them if the connection breaks, and after it, since
-    the file may be of a newer commit than those that were here.
+    They are asked for before the file, so that it is not here without them if the connection breaks, and again after
+    it, since it may be of a newer commit than those that were here.
     """
     checkpoint = dataclasses.replace(checkpoint, url=whole_address(checkpoint.url))
     if not (checkpoint.url.startswith("hf://") and checkpoint.url.endswith(".safetensors")) or is_offline():

@@ -17,7 +17,8 @@ import tensorflow as tf
 
 from keras_vit.data.datasets.arrays import require_classes
 from keras_vit.data.datasets.catalogue import CATALOGUE, DatasetRow, Part
-from keras_vit.data.errors import SPLITS, DataError, parse_splits
+from keras_vit.data.datasets.schemes import SPLITS, parse_splits
+from keras_vit.data.errors import DataError
 from keras_vit.data.reading.sources import Indexed
 from keras_vit.data.reading.stream import Stream
 from keras_vit.files import is_offline

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from keras_vit.console import log
 from keras_vit.data.datasets.image_files import SUFFIXES, choose_examples, require_all_classes
-from keras_vit.data.errors import SPLITS, DataError, parse_splits
+from keras_vit.data.datasets.schemes import SPLITS, parse_splits
+from keras_vit.data.errors import DataError
 from keras_vit.errors import quote_some
 
 # Names of columns, in any case.

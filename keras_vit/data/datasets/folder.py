@@ -19,7 +19,8 @@ from keras_vit.data.datasets.image_files import (
     require_all_classes,
     subfolders,
 )
-from keras_vit.data.errors import SPLITS, DataError, parse_splits
+from keras_vit.data.datasets.schemes import SPLITS, parse_splits
+from keras_vit.data.errors import DataError
 from keras_vit.errors import quote_some
 
 IMAGENET_CLASSES = 1000

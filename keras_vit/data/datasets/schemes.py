@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from keras_vit.data.datasets.catalogue import CATALOGUE
-from keras_vit.data.errors import SPLITS, DataError
+from keras_vit.data.errors import DataError
 from keras_vit.errors import describe_unknown
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 PACKAGE = "keras_vit.data.datasets"
 TFDS_OPTIONS = ("data_dir", "download")
+# {split: the names that a dataset may give it}
+SPLITS = {"train": ("train", "training"), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
 
 
 @dataclass(frozen=True)
@@ -143,6 +145,14 @@ def describe_unknown_dataset(name):
     is_path = "/" in name and not name.startswith("vtab/")
     known = [] if is_path else [scheme.written for scheme in DATASETS.values()]
     return describe_unknown("dataset", name, known, f"{expected}, or a name that keras-vit finetune --help lists.")
+
+
+def parse_splits(split: str, dataset: str) -> list[str]:
+    """The splits in a name such as "train+validation", each once; `dataset` is the subject of the error's message."""
+    names = list(dict.fromkeys(split.split("+")))
+    if not set(names) <= set(SPLITS):
+        raise DataError(f"{dataset} has the splits {', '.join(SPLITS)}, joined by +. Received: {split!r}.")
+    return names
 
 
 def find_scheme(name: str) -> tuple[Scheme, str]:
