@@ -67,7 +67,7 @@ def bundle(
             otherwise browsers fetch it from a content network, and check its digest.
         pictures: up to four sample images for the page, uint8 (h, w, channels) of any size. None for two of the
             bundle's examples and two photographs.
-        references: names, and vectors (n, width) of the model or of texts, for a page of a model of vectors: it shows
+        references: names, and vectors (n, width) of the model or of texts, for a page of an embedding model: it shows
             those nearest to a picture, by cosine.
         web_layout: "transformers" adds the folder transformers/, an image classifier for transformers.js.
         progress: called with a line of text at every step, and for files that were removed; or None.

@@ -646,7 +646,7 @@ STATEMENTS = (
     ),
     (
         "Between 1-D and 2-D ones no difference shows. 1-D ones in every layer gain 12 points after 800 updates, and "
-        "6.9 of few-shot accuracy; after 2,400 they lose 1.2 of it.",
+        "6.9 of few-shot accuracy; after 2,400 they lose 1.2 of few-shot accuracy.",
         lambda: (
             [variants_gain(column, "800")[3:] for column in BOTH] == [[0, 12.0], [0, 6.9]]
             and [variants_gain(column, "2,400")[3:] for column in BOTH] == [[0, 0], [0, -1.2]]
@@ -702,7 +702,7 @@ STATEMENTS = (
         attention_of_the_shipped_model_reaches_farther,
     ),
     (
-        "R20x0.5 classifies 93.2 % of Fashion-MNIST's test images correctly, with another seed 93.3 %",
+        "R20x0.5 classifies 93.2 % of Fashion-MNIST's test images correctly (with another seed 93.3 %)",
         lambda: seeds_give("fashion-mnist") == [93.2, 93.3],
     ),
     (
@@ -710,7 +710,7 @@ STATEMENTS = (
         lambda: [round(100 * float(x["test_accuracy"]), 1) for x in runs_with_a_test("", "ViT-Mini/4")] == [91.2, 92.5],
     ),
     (
-        "of Twemoji 76.7 %, with two others 76.3 and 76.1 %.",
+        "76.7 % of Twemoji's (with others 76.3 and 76.1 %).",
         lambda: seeds_give("EMOJI") == [76.7, 76.3, 76.1],
     ),
     (

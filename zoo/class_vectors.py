@@ -59,7 +59,7 @@ def plan_zero_shot(config, count, probabilities):
 
 
 def copy_weights(source, target):
-    """Copies all weights except the new head; the head of a model of vectors, if any, becomes the projection."""
+    """Copies all weights except the new head; the head of an embedding model, if any, becomes the projection."""
     held, projects = official_variables(source), not source.config.unit_vectors
     for name, (variable, _) in official_variables(target).items():
         origin = name.replace("pre_logits/", "head/") if projects else name

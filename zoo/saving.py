@@ -42,7 +42,7 @@ def save(
     own epsilons (for a model with the authors' numerics pass act_layer="gelu_tanh"). Models that average
     (classifier="gap") need class_token=False, global_pool="avg", fc_norm=False. timm no longer has a layer before the
     head (representation_size), and only 1-D position embeddings at the stem, or none (pos_embed="none"). The authors'
-    files have only the former; the other kinds of Appendix D.4 have names of our own in .npz.
+    files have only 1-D ones; the other kinds of Appendix D.4 have names of our own in .npz.
 
     Raises:
         CheckpointError: for an unknown ending, a model of another package, a model whose tensors have no names in the

@@ -108,7 +108,7 @@ def read_model_json(folder):
     for entry in about["artefacts"]:
         right &= entry["file"] == format_named(entry["format"]).bundled and further.issuperset(entry["further_outputs"])
     if not right:
-        raise ExportError(f"{path} is not {what}: its artefacts are not one per format, each at its place.")
+        raise ExportError(f"{path} is not {what}: artefacts are repeated or misplaced. Export again.")
     return about
 
 

@@ -67,7 +67,7 @@ def load(path, names=None):
 def check_objects(path, objects):
     """Refuses objects that run code when TensorFlow loads them."""
     if not objects.nodes:
-        refuse(path, "no objects, as TensorFlow 1 wrote it")
+        refuse(path, "no objects: TensorFlow 1 wrote it")
     for node in objects.nodes:
         kind = node.WhichOneof("kind")
         foreign = node.registered_saver or (node.registered_name if node.registered_name not in REGISTERED else "")

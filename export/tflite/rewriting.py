@@ -185,9 +185,9 @@ LOWEST = np.finfo("float32").min
 def rewrite_for_gpus(file: bytes) -> bytes:
     """Replaces operations of a TFLite file that LiteRT's GPU delegate (2.3.0) refuses or computes incorrectly.
 
-    It fuses a padding and the pooling after it, and then ignores the padding: if the zeros are the largest numbers, the
-    maximum is negative, and means are over fewer numbers. The root of a ResNet has both, so an operation without effect
-    is put between them. It also takes no slice that drops an axis, such as that of the class token: slices keep axes.
+    The delegate fuses padding with the pooling after it and ignores the padded zeros: maxima may be negative, and means
+    are over fewer numbers. The root of a ResNet has both, so an operation without effect is put between them. The
+    delegate also takes no slice that drops an axis, such as that of the class token: slices keep axes.
     """
     graph = GpuRewriter(file)
     return graph.to_bytes() if graph.run() else file

@@ -112,8 +112,8 @@ def show_nearest(
     asked = inference.open_model(model or origin.model, like)
     if digest_of_model(asked) != origin.digest:
         raise ConfigError(
-            f"{vectors} has vectors of another model than {model or origin.model} is now. Give the model that made "
-            "them as --model, or embed the images again, to another file."
+            f"{vectors} was not made by {model or origin.model} as it is now. Give the model that made it as "
+            "--model, or embed the images again, to another file."
         )
     kind: Any = origin.vector
     queries = [vector for _, vector in inference.embed_each(asked, images, kind)]

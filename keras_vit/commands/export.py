@@ -116,8 +116,8 @@ def find_references(model, examples):
 
     if gives_vectors(model) != (examples is not None):
         raise ConfigError(
-            "A page of a model of vectors shows what is nearest: give it --examples, a folder of pictures or an .npz "
-            "file of class vectors; or make a classifier by --class-vectors. Other models have classes, and take none."
+            "A page of an embedding model shows what is nearest: give it --examples, a folder of pictures or an .npz "
+            "file of class vectors; or make a classifier by --class-vectors. A classifier's page takes no --examples."
         )
     if examples is None:
         return None
@@ -219,7 +219,7 @@ def export_model(
     examples: Annotated[
         Path | None,
         typer.Option(
-            help="What the page of a model of vectors, such as CLIP or DINOv2, compares a picture with: a folder of "
+            help="What the page of an embedding model, such as CLIP or DINOv2, compares a picture with: a folder of "
             "pictures, or an .npz file of class vectors."
         ),
     ] = None,
@@ -234,7 +234,7 @@ def export_model(
     class_vectors: Annotated[
         Path | None,
         typer.Option(
-            help="An .npz file of tools/class_vectors.py that makes a model of vectors a classifier: `zoo.zero_shot`."
+            help="An .npz file of tools/class_vectors.py that makes an embedding model a classifier: `zoo.zero_shot`."
         ),
     ] = None,
     web_layout: Annotated[
@@ -253,7 +253,7 @@ def export_model(
     if calibration is not None:
         require_dataset(calibration)
     if examples is not None and not web:
-        raise ConfigError("--examples is for the page of a model of vectors. Add --web.")
+        raise ConfigError("--examples is for the page of an embedding model. Add --web.")
     import_keras()
     console = Console()
 

@@ -157,8 +157,8 @@ def finetune(
 
     **Your images.** `--data folder:photos` takes a folder that has one folder of images per class. If it has the
     subfolders train/ and val/ (and test/) with class folders in each, these are the splits. Otherwise about a tenth of
-    every class is held out, at least one image, chosen by a hash of each file's name. Adding images does not move
-    others between the splits.
+    every class is held out, at least one image, chosen by a hash of each file's path. Adding images moves at most
+    one other per class.
 
     **The folder** receives checkpoints, metrics.csv, curves.png, TensorBoard files (if it is installed) and the weights
     of the best epoch, best.weights.npz; at the end last.weights.npz, model.keras, mistakes.png (a confusion matrix,

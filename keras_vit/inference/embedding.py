@@ -50,7 +50,7 @@ def embed(
         images: as for `predict`: an image of any kind, a list of them, a folder or a pattern.
         vector: the kind of vector.
             "output" is the model's own output: for DINO and SigLIP, which have no head, their vector; for CLIP, the
-            vector after its projection, comparable with those of texts. Exported models have only this one.
+            vector after its projection, comparable with those of texts. Exported classifiers have only this one.
             "features" is the input of the head, for CLIP before the projection.
             "token", "gap" and "token+gap" are the class token, the mean of the patches, and both joined, after the last
             norm of a `VisionTransformer`.

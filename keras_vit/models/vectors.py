@@ -28,7 +28,7 @@ def unit_vectors(vectors: np.ndarray) -> np.ndarray:
 def gives_vectors(model: Any) -> bool:
     """Whether a model's own output is a vector: it has no head, or a projection without bias, such as CLIP's.
 
-    An exported file counts as a model of vectors if it has no class names.
+    An exported file counts as an embedding model if it has no class names.
     """
     config = model.config
     if not isinstance(model, keras.Model):

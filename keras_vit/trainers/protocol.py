@@ -42,7 +42,7 @@ RATES, SCHEDULES = (1, 10), (1, 4)
 
 def require_one_worker():
     if count_workers() > 1:
-        raise ConfigError("Several models are trained one after the other in one process: not on several workers.")
+        raise ConfigError("This trains several models in turn and needs a single worker. Unset TF_CONFIG.")
 
 
 def require_protocol(settings, seeds):

@@ -254,7 +254,7 @@ class Settings:
         "weight_decay=none,0.1, and take the best; several of these, and the grid search, are tried in all "
         "combinations.",
     ] = None
-    strategy: Annotated[Strategy, "The devices to train on: auto takes all accelerators of this machine."] = "auto"
+    strategy: Annotated[Strategy, "The devices to train on: auto takes all accelerators that it finds."] = "auto"
     precision: Annotated[Precision, "What to compute in; a device must support the mixed types."] = "float32"
     objective: Annotated[
         Objective | None,

@@ -300,7 +300,7 @@ def two_artefacts_of_one_format(about):
 
 def test_one_artefact_twice(dist):
     edit(dist, two_artefacts_of_one_format)
-    refused(dist, "its artefacts are not one per format")
+    refused(dist, "artefacts are repeated or misplaced")
 
 
 def npy(array=None, header=None, data=b""):

@@ -33,7 +33,7 @@ def cosines(vectors, class_vectors):
 
 @pytest.fixture(scope="module", params=(0, 10))
 def pair(request):
-    """(a model of vectors, class vectors, the classifier of them)."""
+    """(an embedding model, class vectors, the classifier of them)."""
     model = model_of_vectors(request.param)
     vectors = draw_vectors(model.output_shape[-1])
     classifier = zoo.zero_shot(model, vectors, scale=20.0, bias=-3.0, labels=["a", "b", "c", "d"])

@@ -50,7 +50,7 @@ def read_url(text: str) -> SplitResult:
     if not plain or url.scheme not in ("http", "https") or {".", ".."} & {*map(unquote, url.path.split("/"))}:
         shown = "What was given" if "@" in text else text  # with an "@", any part may be a password
         raise DownloadError(
-            f"{shown} is not an address that all programs read alike. Expected https://host/folder/file "
+            f"{shown} is an ambiguous or unsupported address. Expected https://host/folder/file "
             'without spaces, control characters, backslashes and "..", with a host in ASCII.'
         )
     return url

@@ -97,8 +97,8 @@ def check_pair(pair):
         return numbers  # training names the image and skips it
     if size != (height, width):
         raise DataError(
-            f"{mask} has {size[1]} x {size[0]} pixels, but {image} upright {width} x {height}. Resize the mask to its "
-            "image, by the nearest pixel."
+            f"{mask} has {size[1]} x {size[0]} pixels; {image}, upright, has {width} x {height}. Resize the mask "
+            "by nearest neighbour."
         )
     return numbers
 

@@ -25,7 +25,7 @@ FILES = {
     "last.weights.npz": "the weights after the last step",
     "averaged.weights.npz": "the weights averaged over the steps",
     "model.keras": "the model as the run ended, for Keras",
-    "mistakes.png": "the classes that it confuses, and its surest mistakes",
+    "mistakes.png": "the classes that it confuses, and its most confident mistakes",
     "mistakes.csv": "the files that it takes for another class",
     "masks.png": "its worst masks beside the true ones",
     "masked_patches.keras": "the model that predicts masked patches, for Keras",
