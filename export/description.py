@@ -48,13 +48,30 @@ def remove_secrets(value):
     return local["name"] if local else without_secrets(text)
 
 
-def describe_model(model, source, shapes, extra=None, further_outputs=()) -> dict[str, Any]:
+def find_probabilities(model):
+    """How a model's first output becomes probabilities: "softmax", "sigmoid", or "output" if it is probabilities.
+
+    Its configuration, or that of the model that ends it, says so, or else its last layer or operation.
+    """
+    last = model
+    while getattr(last, "outputs", None):
+        config = getattr(last, "config", None)
+        if hasattr(config, "probabilities"):
+            return config.probabilities
+        last = last.outputs[0]._keras_history.operation
+    activation = getattr(last, "activation", last)
+    name = getattr(activation, "__name__", type(activation).__name__)
+    return "output" if name.lower() in ("softmax", "sigmoid") else "softmax"
+
+
+def describe_model(model, source, shapes, preprocessing, extra=None, further_outputs=()) -> dict[str, Any]:
     """A dictionary of plain values for a model's metadata; unknown values are None.
 
     Args:
-        model: the user's model; its labels, preprocessing and config are described if it has them.
+        model: the user's model; its labels and config are described if it has them.
         source: its functional float32 form.
         shapes: shapes of the artefact's inputs, None for a free length.
+        preprocessing: the artefact's, or None.
         extra: entries to add or replace, such as {"source": ..., "licence": ...}; secrets in them are left out, see
             `remove_secrets`.
         further_outputs: dictionaries like those of "outputs", with a "name".
@@ -74,9 +91,9 @@ def describe_model(model, source, shapes, extra=None, further_outputs=()) -> dic
         ],
         "outputs": [{"shape": list(x.shape), "dtype": x.dtype} for x in source.outputs],
         "further_outputs": list(further_outputs),
-        "preprocessing": describe_preprocessing(getattr(model, "preprocessing", None)),
+        "preprocessing": describe_preprocessing(preprocessing),
         "labels": None if labels is None else list(labels),
-        "probabilities": getattr(config, "probabilities", "softmax"),
+        "probabilities": find_probabilities(source),
         "config": fields,
         "source": None,
         "licence": None,

@@ -4,6 +4,7 @@ It is compared on images of the user's, or on probes: parts of two photographs, 
 """
 
 import contextlib
+import dataclasses
 import errno
 import itertools
 import os
@@ -35,9 +36,26 @@ def prepare_model(model: keras.Model) -> keras.Model:
         source = rebuild_in_float32(source)
     if source is not model and hasattr(model, "preprocessing"):
         source.preprocessing = model.preprocessing
-    source.labels = getattr(model, "labels", None)
-    require_labels(() if source.labels is None else source.labels, [x.shape[-1] for x in source.outputs])
+    labels = getattr(model, "labels", None)
+    source.labels = None if labels is None else tuple(labels)
+    require_labels(source.labels or (), [x.shape[-1] for x in source.outputs])
+    require_numbers(source)
     return source
+
+
+def require_numbers(model):
+    """Raises an ExportError for inputs of text, and for a preprocessing whose floats the model does not take."""
+    for x in model.inputs:
+        if x.dtype == "string":
+            raise ExportError(
+                f"The input {x.name!r} takes text, but exported files take numbers. Export the part of the model after "
+                "its lookup."
+            )
+        if getattr(model, "preprocessing", None) is not None and not keras.backend.is_float_dtype(x.dtype):
+            raise ExportError(
+                f"The input {x.name!r} takes {x.dtype}, but model.preprocessing makes floats. Set it to None, or "
+                "export a model of floats."
+            )
 
 
 def require_labels(labels, classes):
@@ -186,15 +204,19 @@ def make_probe(shape, count, dtype, preprocessing):
 
 
 def gather_images(images, count, inputs):
-    """At most `count` images of an array, a list of arrays or an iterable of batches, as a list of arrays."""
+    """At most `count` images of an array, a list or dictionary of arrays or an iterable of batches, as a list of
+    arrays.
+    """
     if hasattr(images, "shape"):
         return [np.asarray(images)[:count]]
     if isinstance(images, list | tuple) and len(images) == inputs and all(hasattr(x, "shape") for x in images):
         return [np.asarray(x)[:count] for x in images]
+    if isinstance(images, dict):
+        return [np.asarray(x)[:count] for x in keras.tree.flatten(images)]
     batches, total = [], 0
     for batch in images:
         batch = batch[0] if isinstance(batch, tuple) else batch
-        batch = [np.asarray(x) for x in (batch if isinstance(batch, list | tuple) else [batch])]
+        batch = [np.asarray(x) for x in keras.tree.flatten(batch)]
         batches.append(batch)
         total += len(batch[0])
         if total >= count:
@@ -223,7 +245,12 @@ class Source:
 
     @property
     def preprocessing(self):
-        return getattr(self.model, "preprocessing", None)
+        """The model's own, to the artefact's size."""
+        own = getattr(self.model, "preprocessing", None)
+        if self.image_size is None or not dataclasses.is_dataclass(own) or not hasattr(own, "image_size"):
+            return own
+        (size,) = (shape[1:3] for shape in self.choose_shapes() if len(shape) == 4)
+        return dataclasses.replace(own, image_size=size)
 
     def choose_shapes(self, free_size=True):
         """The shape of each input in an artefact; None for a free batch, and height or width if these can be free."""
@@ -262,6 +289,8 @@ class Source:
             pairs = zip(shapes, inputs, strict=True)
             return [make_probe(shape, count, x.dtype, preprocessing).astype(x.dtype) for shape, x in pairs]
         arrays = gather_images(self.images, count, len(shapes))
+        if len({len(array) for array in arrays}) > 1:
+            raise ExportError(f"images must have as many rows for every input. Received: {[*map(len, arrays)]}.")
         arrays = [np.asarray(preprocessing(x)) if x.dtype == "uint8" and preprocessing else x for x in arrays]
         for array, shape in zip(arrays, shapes, strict=True):
             if not has_shape(array, shape) or not len(array):
@@ -272,7 +301,7 @@ class Source:
 
     def describe(self, shapes, further_outputs=()):
         """See `describe_model`."""
-        return describe_model(self.model, self.functional, shapes, self.metadata, further_outputs)
+        return describe_model(self.model, self.functional, shapes, self.preprocessing, self.metadata, further_outputs)
 
 
 def prepare(model: keras.Model, **options) -> Source:

@@ -4,7 +4,6 @@ A model on JAX is written by another process, with Keras on TensorFlow. This fil
 """
 
 import json
-import pickle
 import sys
 import tempfile
 from pathlib import Path
@@ -15,13 +14,13 @@ from keras_vit.export.preparation import pack_inputs
 from keras_vit.export.processes import last_line, run_script
 from keras_vit.extras import require
 
-ATTRIBUTES = ("preprocessing", "labels")  # Keras does not save them with every model
+ANSWERED = ("preprocessing", "labels", "probabilities")  # what an answer to images needs of a description
 
 
-def is_image_classifier(model):
+def is_image_classifier(model, about):
     """Whether the model takes images, has a preprocessing for them, and gives one row of outputs per image."""
     single = len(model.inputs) == len(model.outputs) == 1
-    return single and getattr(model, "preprocessing", None) is not None and len(model.outputs[0].shape) == 2
+    return single and about.get("preprocessing") is not None and len(model.outputs[0].shape) == 2
 
 
 def make_serve(model, further_outputs=()):
@@ -48,14 +47,10 @@ def write_elsewhere(order, path):
     """Does what `write` does, by a process with TensorFlow."""
     require("tensorflow", "Writing a SavedModel")
     with tempfile.TemporaryDirectory() as folder:
-        job = {"model": f"{folder}/model.keras", "attributes": f"{folder}/attributes", "path": str(path)}
-        job |= {"shapes": order.shapes, "endpoints": order.endpoints, "described": bool(order.description)}
+        about = {name: order.description[name] for name in ANSWERED if name in order.description}
+        job = {"model": f"{folder}/model.keras", "path": str(path), "about": about}
+        job |= {"shapes": order.shapes, "endpoints": order.endpoints}
         order.model.save(job["model"])
-        try:
-            values = pickle.dumps({name: getattr(order.model, name, None) for name in ATTRIBUTES})
-        except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise ExportError(f"The model's preprocessing cannot be given to another process: {error}.") from error
-        Path(job["attributes"]).write_bytes(values)
         run_script(__file__, job, explain_log)
     return {}
 
@@ -65,8 +60,9 @@ def write(order: Order, path: Path, further_outputs: tuple[str, ...] = ()) -> di
 
     Signatures: "serving_default", also named "serve", takes float inputs. A classifier that knows its preprocessing
     also has "serve_uint8", images (n, h, w, c) of any one size, and with one or three channels "serve_bytes", encoded
-    JPEG or PNG files (n,); both return "logits", "probabilities" and, if the model knows its labels, "label". Each of
-    `endpoints` names a method of the model that takes its inputs, such as "features".
+    JPEG or PNG files (n,); both return "probabilities", "logits" unless the model's output is probabilities, and, if
+    the model knows its labels, "label". Each of `endpoints` names a method of the model that takes its inputs, such as
+    "features".
 
     If Keras runs on JAX, a process with TensorFlow writes the folder.
 
@@ -90,13 +86,13 @@ def write(order: Order, path: Path, further_outputs: tuple[str, ...] = ()) -> di
     inputs = zip(model.inputs, order.shapes, strict=True)
     signature = [tf.TensorSpec(shape, x.dtype, name=x.name) for x, shape in inputs]
     archive.add_endpoint("serve", make_serve(model, further_outputs), signature)
-    if order.description and is_image_classifier(model):
+    if is_image_classifier(model, order.description):
         from keras_vit.export.saved_model import serving
 
         channels = model.inputs[0].shape[-1]
-        archive.add_endpoint("serve_uint8", *serving.images_endpoint(model, channels))
+        archive.add_endpoint("serve_uint8", *serving.images_endpoint(model, channels, order.description))
         if channels in (1, 3):
-            archive.add_endpoint("serve_bytes", *serving.bytes_endpoint(model, channels))
+            archive.add_endpoint("serve_bytes", *serving.bytes_endpoint(model, channels, order.description))
     for name in order.endpoints:
         archive.add_endpoint(name, getattr(model, name), signature)
     try:
@@ -112,20 +108,9 @@ def main():
     import keras
 
     model = keras.saving.load_model(job["model"], compile=False)
-    # The parent process wrote this file.
-    for name, value in pickle.loads(Path(job["attributes"]).read_bytes()).items():
-        if getattr(model, name, None) != value:
-            setattr(model, name, value)
     shapes = [tuple(shape) for shape in job["shapes"]]
-    write(
-        Order(
-            model=model,
-            shapes=shapes,
-            description={"described": True} if job["described"] else {},
-            endpoints=tuple(job["endpoints"]),
-        ),
-        Path(job["path"]),
-    )
+    order = Order(model=model, shapes=shapes, description=job["about"], endpoints=tuple(job["endpoints"]))
+    write(order, Path(job["path"]))
 
 
 if __name__ == "__main__":

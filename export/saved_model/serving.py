@@ -1,5 +1,7 @@
 """Preprocessing inside a SavedModel: images of any size, and encoded files, to a model's input."""
 
+from types import SimpleNamespace
+
 import tensorflow as tf
 
 from keras_vit.images import tf_jpeg
@@ -94,34 +96,38 @@ def decode(encoded, channels):
         )
 
 
-def build_answer(logits, model):
+def build_answer(outputs, about):
     """A server's answer: logits, probabilities and, if the classes have names, the best one's."""
-    kind = getattr(getattr(model, "config", None), "probabilities", "softmax")
-    make = {"softmax": tf.nn.softmax, "sigmoid": tf.nn.sigmoid}[kind]
-    result = {"logits": logits, "probabilities": make(logits)}
-    if model.labels is not None:
-        result["label"] = tf.gather(tf.constant(model.labels), tf.argmax(logits, axis=-1))
+    if about["probabilities"] == "output":
+        result = {"probabilities": outputs}
+    else:
+        make = {"softmax": tf.nn.softmax, "sigmoid": tf.nn.sigmoid}[about["probabilities"]]
+        result = {"logits": outputs, "probabilities": make(outputs)}
+    if about["labels"] is not None:
+        result["label"] = tf.gather(tf.constant(about["labels"]), tf.argmax(outputs, axis=-1))
     return result
 
 
-def images_endpoint(model, channels):
-    """(function, signature) for uint8 images (n, h, w, c) of one size."""
+def images_endpoint(model, channels, about):
+    """(function, signature) for uint8 images (n, h, w, c) of one size; `about` describes the model."""
+    preprocessing = SimpleNamespace(**about["preprocessing"])
 
     def serve_uint8(images):
-        return build_answer(model(preprocess(images, model.preprocessing), training=False), model)
+        return build_answer(model(preprocess(images, preprocessing), training=False), about)
 
     return serve_uint8, [tf.TensorSpec((None, None, None, channels), "uint8", name="images")]
 
 
-def bytes_endpoint(model, channels):
-    """(function, signature) for encoded images (n,), each of its own size."""
+def bytes_endpoint(model, channels, about):
+    """(function, signature) for encoded images (n,), each of its own size; `about` describes the model."""
+    preprocessing = SimpleNamespace(**about["preprocessing"])
 
     def decode_and_preprocess(encoded):
-        return preprocess(decode(encoded, channels)[None], model.preprocessing)[0]
+        return preprocess(decode(encoded, channels)[None], preprocessing)[0]
 
     def serve_bytes(image_bytes):
-        shape = (*model.preprocessing.image_size, channels)
+        shape = (*preprocessing.image_size, channels)
         images = tf.map_fn(decode_and_preprocess, image_bytes, fn_output_signature=tf.TensorSpec(shape, "float32"))
-        return build_answer(model(images, training=False), model)
+        return build_answer(model(images, training=False), about)
 
     return serve_bytes, [tf.TensorSpec((None,), "string", name="image_bytes")]

@@ -120,8 +120,7 @@ function findComponents(vectors, n) {
 /** Shares of the classes, or of each alone where a picture may have several, or of a mask; a vector's similarities. */
 function findProbabilities(logits, kind) {
   const cells = page.about.grid?.reduce((rows, columns) => rows * columns);
-  if (kind === "patches") page.colours = findComponents(logits, cells);
-  if (kind === "patches") return [];
+  if (kind === "patches") return ((page.colours = findComponents(logits, cells)), []);
   if (kind === "mask") {
     const classes = logits.length / cells;
     const pixels = count(cells).map((i) => logits.subarray(i * classes, (i + 1) * classes));
@@ -130,6 +129,7 @@ function findProbabilities(logits, kind) {
     return count(classes).map((i) => mask.filter((j) => i === j).length / cells);
   }
   if (kind === "cosine") return page.about.references.map((vector) => dot(vector, toUnit(logits)));
+  if (kind === "output") return Array.from(logits);
   if (kind === "sigmoid") return Array.from(logits, (x) => 1 / (1 + Math.exp(-x)));
   const largest = largestOf(logits);
   return toSumOne(Array.from(logits, (x) => Math.exp(x - largest)));

@@ -66,6 +66,11 @@ def require_page(source, vendor, references=None):
             "A page takes pictures (n, height, width, 1 or 3) and shows one row of numbers for each, each pixel or "
             f"each patch. Received: a model of the inputs and outputs {shapes}. Leave out the page."
         )
+    if shapes[0][0] not in (None, 1):
+        raise ExportError(
+            f"A page asks for one picture at a time, but the model's batch is fixed at {shapes[0][0]}. Build it with a "
+            "free batch, or leave out the page."
+        )
     describe_references(references, shapes[1][-1])
     if vendor:
         fetch_runtime()
@@ -74,6 +79,10 @@ def require_page(source, vendor, references=None):
 def choose_pictures(pictures, inputs, preprocessing):
     """Chooses up to SHOWN uint8 images (h, w, c): given ones, or two of the bundle's examples and two photographs."""
     if pictures is not None and len(pictures):
+        for picture in pictures:
+            if getattr(picture, "dtype", None) != "uint8" or np.ndim(picture) != 3:
+                received = f"{getattr(picture, 'dtype', type(picture).__name__)}, shape {np.shape(picture)}"
+                raise ExportError(f"pictures are uint8 images (height, width, channels). Received: {received}.")
         return list(pictures)[:SHOWN]
     photographs = [next(generate_images(*size, seed=seed)) for seed, size in enumerate(SIZES, 3)]
     pixels = (inputs[:2] * np.asarray(preprocessing.std) + np.asarray(preprocessing.mean)) * 255
@@ -110,7 +119,7 @@ def write_examples(folder, pictures, inputs, source):
     """
     entries = []
     channels = inputs.shape[-1]
-    preprocessing = source.model.preprocessing
+    preprocessing = source.preprocessing
     for name in write_pictures(folder, choose_pictures(pictures, inputs, preprocessing)):
         x = np.asarray(preprocessing(read_image(folder / name, channels)[None]), "<f4")
         raw = f"{name.partition('.')[0]}.f32"

@@ -13,7 +13,7 @@ import numpy as np
 
 from keras_vit.errors import ExportError, ParityError
 from keras_vit.export.conversion import write_proved
-from keras_vit.export.description import describe_preprocessing
+from keras_vit.export.description import describe_preprocessing, find_probabilities
 from keras_vit.export.formats import format_named
 from keras_vit.export.onnx import INLINE_LIMIT
 from keras_vit.export.onnx.lowering import unrecorded
@@ -28,10 +28,12 @@ TYPES = {True: ("vit", "ViTForImageClassification"), False: ("resnet", "ResNetFo
 
 def make_config(model, num_classes):
     """The contents of config.json for a model and the number of its logits."""
-    if getattr(getattr(model, "config", None), "probabilities", "softmax") != "softmax":
+    kind = find_probabilities(model)
+    if kind != "softmax":
+        own = "needs sigmoid, since its images have several classes" if kind == "sigmoid" else "gives probabilities"
         raise ExportError(
-            f"transformers.js applies softmax to every image classifier's logits, but {model.name!r} needs sigmoid, "
-            "since its images have several classes. Leave out web_layout, or use the .onnx file with onnxruntime-web."
+            f"transformers.js applies softmax to every image classifier's logits, but {model.name!r} {own}. Leave out "
+            "web_layout, or use the .onnx file with onnxruntime-web."
         )
     labels = getattr(model, "labels", None) or [f"LABEL_{i}" for i in range(num_classes)]
     model_type, architecture = TYPES[hasattr(model, "attention")]
@@ -43,14 +45,14 @@ def make_config(model, num_classes):
     }
 
 
-def make_preprocessor_config(model, channels):
+def make_preprocessor_config(source, channels):
     """The contents of preprocessor_config.json, equal to `Preprocessing` for RGB images."""
-    about = describe_preprocessing(getattr(model, "preprocessing", None))
+    about = describe_preprocessing(source.preprocessing)
     if about is None or channels != 3:
         received = "an unknown preprocessing" if about is None else f"{channels} channels"
         raise ExportError(
-            f"transformers.js feeds RGB images, preprocessed as the model says. {model.name!r} has {received}: leave "
-            "out web_layout."
+            f"transformers.js feeds RGB images, preprocessed as the model says. {source.model.name!r} has {received}: "
+            "leave out web_layout."
         )
     height, width = about["image_size"]
     size, crop = {"height": height, "width": width}, about["crop"]
@@ -95,15 +97,15 @@ def describe_layout(source):
             "holds. Leave out web_layout, or choose a smaller model."
         )
     return {
-        "config.json": make_config(source.model, shapes[1][-1]),
-        "preprocessor_config.json": make_preprocessor_config(source.model, shapes[0][-1]),
+        "config.json": make_config(model, shapes[1][-1]),
+        "preprocessor_config.json": make_preprocessor_config(source, shapes[0][-1]),
     }
 
 
 def write_layout(source, folder, tell):
     """Writes the layout into a new folder, each ONNX file compared with the model."""
     (folder / "onnx").mkdir(parents=True)
-    if not getattr(source.model, "labels", None):
+    if not source.functional.labels:
         tell("transformers: the model has no labels; its classes are called LABEL_0, LABEL_1 and so on")
     for name, contents in describe_layout(source).items():
         (folder / name).write_text(json.dumps(contents, indent=2) + "\n", "utf-8")

@@ -3,7 +3,7 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -27,7 +27,7 @@ class ExportedConfig:
     num_classes: int
     num_channels: int
     image_size: tuple[int, int]
-    probabilities: ProbabilityKind
+    probabilities: ProbabilityKind | Literal["output"]
     classifier: Classifier = "gap"  # or "patches", if an image has several rows of outputs
 
 
@@ -39,7 +39,7 @@ class ExportedModel:
         preprocessing: its preprocessing of uint8 images.
         labels: names of its classes, or None.
         shape: shape of its outputs for one image; the last length is the number of classes.
-        probabilities: how they become probabilities, as for `VisionTransformer`.
+        probabilities: how they become probabilities, as for `VisionTransformer`; "output" if they are.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class ExportedModel:
         preprocessing: Preprocessing,
         labels: tuple[str, ...] | None,
         shape: tuple[int, ...],
-        probabilities: ProbabilityKind = "softmax",
+        probabilities: ProbabilityKind | Literal["output"] = "softmax",
     ):
         self.name, self.preprocessing, self.labels = artefact.path.name, preprocessing, labels
         self.path = artefact.path

@@ -165,10 +165,12 @@ def to_probabilities(logits, model):
     """Logits (n, num_classes) to a model's probabilities, each in [0, 1], of the same shape and dtype.
 
     `model.config.probabilities` decides: the softmax if an image has exactly one class, or the sigmoid of each logit if
-    it may have several or none.
+    it may have several or none. "output", of an exported model: these already are probabilities.
     """
-    several = getattr(getattr(model, "config", None), "probabilities", "softmax") == "sigmoid"
-    normalizer = np.logaddexp(0, logits) if several else np.logaddexp.reduce(logits, axis=-1, keepdims=True)
+    kind = getattr(getattr(model, "config", None), "probabilities", "softmax")
+    if kind == "output":
+        return logits
+    normalizer = np.logaddexp(0, logits) if kind == "sigmoid" else np.logaddexp.reduce(logits, axis=-1, keepdims=True)
     return np.exp(logits - normalizer)
 
 

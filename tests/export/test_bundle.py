@@ -19,6 +19,7 @@ from google.protobuf import text_format
 from markdown_it import MarkdownIt
 from PIL import Image
 
+import keras_vit
 from keras_vit import export
 from keras_vit.errors import ExportError, ParityError
 from keras_vit.export import predict_script
@@ -325,6 +326,43 @@ def test_free_sizes_and_models_that_know_nothing_of_pictures(tmp_path):
     assert not (tmp_path / "plain" / "predict.py").exists()
     for name in ("free", "plain"):
         assert export.verify(tmp_path / name)[0].max_rel_diff < 1e-4
+
+
+@pytest.mark.slow
+def test_an_image_size_is_that_of_the_preprocessing_too(tmp_path):
+    model = shaken(ResNet(image_size=None, depths=(1,), width_factor=0.5, num_classes=3, labels=LABELS))
+    export.bundle(model, tmp_path / "dist", ["onnx", "saved_model"], image_size=(32, 48))
+    about = json.loads((tmp_path / "dist" / "model.json").read_text("utf-8"))
+    assert about["preprocessing"]["image_size"] == [32, 48] and model.preprocessing.image_size == (224, 224)
+    image = np.random.default_rng(0).integers(0, 256, (40, 40, 3), "uint8")
+    expected = model(dataclasses.replace(model.preprocessing, image_size=(32, 48))(image[None]))
+    served = tf.saved_model.load(tmp_path / "dist/saved_model/1").signatures["serve_uint8"](images=image[None])
+    np.testing.assert_allclose(served["logits"], expected, atol=1e-4)
+    probabilities = keras_vit.predict(tmp_path / "dist/model.onnx", image, top=3)
+    np.testing.assert_allclose(sorted(probabilities.probabilities), sorted(tf.nn.softmax(expected)[0]), atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("activation", ["softmax", "sigmoid"])
+def test_outputs_that_are_probabilities_are_given_as_they_are(activation, tmp_path):
+    """As those of most models of Keras."""
+    model, layer = tiny(), keras.layers.Activation(activation)
+    whole = keras.Model(model.input, layer(model.output))
+    whole.preprocessing, whole.labels = model.preprocessing, list(LABELS)
+    export.bundle(whole, tmp_path / "dist", ["onnx", "saved_model"])
+    image = np.random.default_rng(0).integers(0, 256, (40, 40, 3), "uint8")
+    expected = np.asarray(whole(model.preprocessing(image[None])))[0]
+    best = keras_vit.predict(tmp_path / "dist", image, top=1)
+    np.testing.assert_allclose(best.probabilities[0], max(expected), atol=1e-5)
+    served = tf.saved_model.load(tmp_path / "dist/saved_model/1").signatures["serve_uint8"](images=image[None])
+    np.testing.assert_allclose(served["probabilities"][0], expected, atol=1e-5)
+    Image.fromarray(image).save(tmp_path / "a.png")
+    said = subprocess.run(
+        [sys.executable, tmp_path / "dist/predict.py", tmp_path / "a.png"], capture_output=True, text=True, check=True
+    )
+    assert float(said.stdout.split("\t")[1]) == pytest.approx(max(expected), abs=1e-4)
+    with pytest.raises(ExportError, match="softmax to every image classifier's logits, but .* gives probabilities"):
+        export.bundle(whole, tmp_path / "web", ["onnx"], web_layout="transformers")
 
 
 def test_a_repository_for_triton(tmp_path):

@@ -294,6 +294,14 @@ def quantized():
         (lambda: ResNet(image_size=None, depths=(1,)), "model.onnx", {"image_size": (0, 5)}, "any size.*image_size"),
         (lambda: labelled(("a", "b")), "model.onnx", {}, "model.labels has 2 names for 5 classes. Set model.labels"),
         (lambda: prepared_by_hand(), "model.onnx", {}, "does not say its image_size. Pass images="),
+        (lambda: of_text(), "model", {}, "takes text, but exported files take numbers"),
+        (lambda: of_bytes(), "model.onnx", {}, "takes uint8, but model.preprocessing makes floats"),
+        (
+            lambda: of_two(),
+            "model.onnx",
+            {"images": {"a": np.zeros((4, 3)), "b": np.zeros((3, 3))}},
+            r"as many rows for every input. Received: \[4, 3\]",
+        ),
     ],
 )
 def test_bad_input_is_a_sentence_and_leaves_nothing(model, name, arguments, words, tmp_path):
@@ -318,6 +326,31 @@ def prepared_by_hand():
     model = zero_headed()
     model.preprocessing = lambda images: images / 255
     return model
+
+
+def of_text():
+    x = keras.Input((1,), dtype="string")
+    y = keras.layers.StringLookup(vocabulary=["a", "b"], output_mode="one_hot")(x)
+    return keras.Model(x, keras.layers.Dense(2)(y))
+
+
+def of_bytes():
+    x = keras.Input((8, 8, 3), dtype="uint8")
+    model = keras.Model(x, keras.layers.GlobalAveragePooling2D()(keras.layers.Rescaling(1 / 255)(x)))
+    model.preprocessing = Preprocessing((8, 8))
+    return model
+
+
+def of_two():
+    inputs = {name: keras.Input((3,), name=name) for name in ("a", "b")}
+    return keras.Model(inputs, keras.layers.Dense(2)(inputs["b"] - 2 * inputs["a"]))
+
+
+def test_images_in_a_dictionary(tmp_path):
+    images = {name: np.random.default_rng(i).normal(size=(6, 3)).astype("float32") for i, name in enumerate("ab")}
+    datasets = [images, [{name: x[i : i + 2] for name, x in images.items()} for i in (0, 2, 4)]]
+    for i, given in enumerate(datasets):
+        assert export.convert(of_two(), tmp_path / f"{i}.onnx", images=given).images == 6
 
 
 def pictures(count):

@@ -206,6 +206,13 @@ def test_models_that_no_page_can_feed(tmp_path):
     )
     with pytest.raises(ExportError, match="1 or 3"):
         export.bundle(four, tmp_path / "dist", formats=["onnx"], web=True)
+    x = keras.Input(batch_shape=(4, 32, 32, 3))
+    fixed = keras.Model(x, tiny()(x))
+    fixed.preprocessing = Preprocessing((32, 32))
+    with pytest.raises(ExportError, match="one picture at a time, but the model's batch is fixed at 4"):
+        export.bundle(fixed, tmp_path / "dist", formats=["onnx"], web=True)
+    with pytest.raises(ExportError, match="pictures are uint8 images .* Received: float64, shape .8, 8, 3."):
+        export.bundle(tiny(), tmp_path / "dist", formats=["onnx"], web=True, pictures=[np.zeros((8, 8, 3))])
     with pytest.raises(ExportError, match="no page"):
         export.bundle(tiny(), tmp_path / "dist", formats=["onnx"], vendor=True)
     assert not (tmp_path / "dist").exists()
