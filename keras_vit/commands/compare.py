@@ -2,12 +2,14 @@
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from keras_vit import data
+from keras_vit.commands.evaluate import choose_split
 from keras_vit.commands.parsing import complete_place
 from keras_vit.commands.shared import BatchSize, Data, Like, import_keras, require_model, show_count, try_folder
 from keras_vit.console import Console, make_table
@@ -65,6 +67,12 @@ def tabulate(candidates):
     return table
 
 
+def choose_common_split(dataset, models):
+    """`choose_split` for all of several models: the images held out, if one was trained on the others."""
+    choices = [choose_split(dataset, name) for name in models]
+    return min(choices, key=lambda choice: choice[0] != "validation")
+
+
 def compare(
     models: Annotated[
         list[str],
@@ -75,7 +83,13 @@ def compare(
         ),
     ],
     dataset: Data,
-    split: Annotated[str, typer.Option(help="The images to compare on: train, validation or test.")] = "test",
+    split: Annotated[
+        str | None,
+        typer.Option(
+            help="The images to compare on: train, validation or test; by default as in evaluate. If one of several "
+            "runs was trained on a folder without a subfolder test, those that it held out."
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(callback=try_folder, help=f"A folder for {' and '.join(NAMES)}; existing ones are replaced."),
@@ -101,6 +115,10 @@ def compare(
     import_keras()
     from keras_vit.evaluation.scores import Candidate, Share, draw_comparison, recommend, size_on_disk
 
+    if split is None:
+        split, said = choose_common_split(dataset, models)
+        if said:
+            print(said, file=sys.stderr)
     examples = data.load(dataset, split)
     if examples.multi_label or examples.masked:
         raise ConfigError(f"The images of {dataset} have several classes each, but accuracy needs one per image.")

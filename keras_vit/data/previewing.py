@@ -100,6 +100,13 @@ def draw_grid(path, originals, views, names, titles, heading):
         figure.suptitle(heading, parse_math=False)
 
 
+def describe_label(class_names, label):
+    """The name of a class number, or the names of a row of 0 and 1, joined as in a CSV file."""
+    if not label.ndim:
+        return class_names[label]
+    return "|".join(name for name, has in zip(class_names, label, strict=True) if has) or "no class"
+
+
 def draw_preview(
     examples: Examples,
     path: str | os.PathLike,
@@ -138,8 +145,7 @@ def draw_preview(
     row = find_augmentation(augmentation or examples.augmentation)
     count = min(count, examples.num_examples)
     originals, views, shares, labels = collect_views(examples, preprocessing, row, count, versions, seed)
-    classes = labels if labels.ndim == 1 else labels.argmax(-1)
-    names = [examples.class_names[number] for number in classes]
+    names = [describe_label(examples.class_names, label) for label in labels]
     titles = [[describe_shares(names, shares[i, j]) for j in range(versions)] for i in range(count)]
     heading = describe_augmentation(row, "own" if isinstance(augmentation, Augmentation) else name, preprocessing)
     with write_whole(path) as unfinished:

@@ -88,7 +88,8 @@ def choose(labels, shots, seed, class_names=None):
     if shots < 1:
         raise ConfigError(f"shots must be at least 1. Received: {shots}.")
     rng = np.random.default_rng(seed)
-    orders = [rng.permutation(np.flatnonzero(labels == label)) for label in range(labels.max() + 1)]
+    count = len(class_names) if class_names else labels.max() + 1
+    orders = [rng.permutation(np.flatnonzero(labels == label)) for label in range(count)]
     fewest = min(map(len, orders))
     if fewest < shots:
         label = [len(order) for order in orders].index(fewest)

@@ -163,6 +163,8 @@ def to_8_bits(image):
     if not image.mode.startswith("I"):
         return image
     deep = np.asarray(image)
+    if deep.min() < 0 or deep.max() > 0xFFFF:
+        raise ImageError("its pixels are whole numbers of more than 16 bits.")
     grey = Image.fromarray((deep >> 8).astype("uint8"))
     if "transparency" not in image.info:
         return grey

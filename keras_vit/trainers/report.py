@@ -13,7 +13,7 @@ from keras_vit.errors import quote_some, without_secrets
 from keras_vit.trainers.choices import choose_checkpoint
 from keras_vit.trainers.plan import recipe_for
 from keras_vit.training.runs.folder import CHECKPOINTS, EVENTS, FILES, find_row
-from keras_vit.training.runs.history import read_rows
+from keras_vit.training.runs.history import find_last_epoch, read_rows
 
 UNEQUAL = 10  # times as many images in one class as in another
 DRAWN = 8  # images in masked_patches.png and masks.png
@@ -211,7 +211,7 @@ def finish_masked_patches(run, model, shown, judged, batch_size):
 def judge(run, model, recipe, splits, tell):
     """Evaluates the best weights of a run and draws their mistakes; returns its `TrainingResult`."""
     judged, name = splits.test or splits.held_out, "Test" if splits.test else "Held-out"
-    epochs, batch_size = len(read_rows(run.folder / "metrics.csv")), recipe.batch_size // model.microbatches
+    epochs, batch_size = find_last_epoch(read_rows(run.folder / "metrics.csv")), recipe.batch_size // model.microbatches
     metric = score = interval = best = None
     if splits.train.objective:
         metric, score = finish_masked_patches(run, model, judged or splits.train, judged, batch_size)

@@ -21,13 +21,17 @@ from keras_vit.trainers.plan import (
 from keras_vit.trainers.settings import Settings, parse_search
 from keras_vit.training.grid import SearchResult
 
+# {field of a recipe: the settings that decide it, where they have other names}
+SETTINGS_OF = {"steps": ("steps", "epochs"), "stochastic_depth_rate": ("stochastic_depth",)}
+
 
 def make_grid(settings, recipe):
     """{field: values} that the settings ask for; learning rates of the source are scaled as the recipe's is."""
     grid = parse_search(settings.search or [])
     for name in grid:
-        if getattr(settings, name, None) is not None:
-            raise ConfigError(f"{name} is given and searched for. Leave out one of the two.")
+        for own in SETTINGS_OF.get(name, (name,)):
+            if getattr(settings, own, None) is not None:
+                raise ConfigError(f"{own} is given, and {name} searched for. Leave out one of the two.")
     if not settings.grid_search:
         return grid
     if "learning_rate" in grid or settings.learning_rate is not None:

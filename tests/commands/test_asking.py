@@ -15,7 +15,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from keras_vit import cli, data, export, zoo
-from keras_vit.commands import evaluate
+from keras_vit.commands import compare, evaluate
 from keras_vit.images.pillow import read_image
 from keras_vit.inference import vector_search
 
@@ -83,6 +83,8 @@ def test_which_split_is_evaluated(keras_vit, root, tmp_path, monkeypatch):
     done = keras_vit("evaluate", tmp_path / "run", "--data", "folder:photos", "--json")
     assert done.status == 0 and "The run was trained on folder:photos: the images that it held out" in done.err
     assert json.loads(done.out)["top1"]["count"] < 21
+    for models, common in ((["dist", "ViT-B/16"], "train+validation"), (["dist", str(tmp_path / "run")], "validation")):
+        assert compare.choose_common_split("folder:photos", models)[0] == common
     for other in ("model.keras", "dist", "ViT-B/16"):
         assert evaluate.choose_split("folder:photos", other)[0] == "train+validation"
     split = tmp_path / "split"

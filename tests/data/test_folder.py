@@ -246,6 +246,10 @@ def test_a_data_folder_is_left_as_it_is(photos):
         (lambda p: os.mkdir(os.fsencode(p) + b"/ma\xf1ana"), "is not in UTF-8"),
         (lambda p: [path.unlink() for path in (p / "china").iterdir()], "has no images of 'china' to train on"),
         (lambda p: (p / "empty").mkdir(), "has no images of 'empty' to train on"),
+        (
+            lambda p: shutil.copytree(p, p.parent / "x").rename(p / "test"),
+            "both have 'china', 'flower', so test seems to be a split. Move the classes of .* into .*photos/train",
+        ),
     ],
 )
 def test_a_folder_that_nothing_can_be_trained_on(photos, change, sentence):

@@ -48,6 +48,18 @@ def test_a_mixed_view_is_what_its_title_says(photos):
     assert "70%\n+ " in title and title.endswith("30%")
 
 
+def test_images_of_several_classes_or_none_are_called_so(tmp_path, monkeypatch):
+    lines = ["path,labels"]
+    for i, label in enumerate(["", "cat", "cat|dog", "dog"] * 3):
+        Image.new("RGB", (9, 9)).save(tmp_path / f"{i}.png")
+        lines.append(f"{i}.png,{label}")
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    drawn = []
+    monkeypatch.setattr(previewing, "draw_grid", lambda path, originals, views, names, *rest: drawn.extend(names))
+    data.draw_preview(data.load(f"csv:{tmp_path / 'a.csv'}", "train+validation"), tmp_path / "a.png", count=12)
+    assert sorted(drawn) == sorted(["no class", "cat", "cat|dog", "dog"] * 3)
+
+
 def test_a_damaged_image_is_named(tmp_path):
     for name in ("cat", "dog"):
         (tmp_path / name).mkdir()

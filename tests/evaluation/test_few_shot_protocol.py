@@ -66,6 +66,11 @@ def test_only_the_chosen_images_are_read(vit, tmp_path):
         extract_chosen(vit, train, (8,), (0,), 8)
 
 
+def test_a_last_class_without_examples_is_missed():
+    with pytest.raises(ConfigError, match="Class hen has 0 training examples, and 1 shots need 1"):
+        choose(np.array([0, 1, 0, -1]), 1, 0, ("cat", "dog", "hen"))
+
+
 @pytest.mark.parametrize("judge", [evaluation.evaluate, evaluation.extract_features, evaluation.evaluate_multi_label])
 def test_a_keras_model_of_others_is_refused_in_a_sentence(judge, digits):
     foreign = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(10)])

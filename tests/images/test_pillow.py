@@ -129,6 +129,15 @@ def test_the_glance_at_a_jpeg_is_right():
         assert not tf_jpeg.is_ordinary(tf.constant(content))
 
 
+@pytest.mark.parametrize("value", [65536, -1])
+def test_whole_numbers_of_more_than_16_bits_are_refused(value, tmp_path):
+    for last in (65535, value):
+        Image.fromarray(np.array([[0, last]], "int32")).save(tmp_path / f"{last}.tif")
+    assert read_image(tmp_path / "65535.tif", 1)[..., 0].tolist() == [[0, 255]]
+    with pytest.raises(ImageError, match="whole numbers of more than 16 bits"):
+        read_image(tmp_path / f"{value}.tif", 1)
+
+
 def test_what_is_not_a_file_is_not_read(tmp_path):
     os.mkfifo(tmp_path / "pipe.png")
     (tmp_path / "device.png").symlink_to("/dev/zero")

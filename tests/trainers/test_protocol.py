@@ -193,8 +193,13 @@ def test_what_a_search_asks_for():
     ):
         with pytest.raises(error, match=says):
             parse_search(texts)
-    with pytest.raises(ConfigError, match="steps is given and searched for"):
+    with pytest.raises(ConfigError, match="steps is given, and steps searched for"):
         make_grid(Settings(model="ViT-B/16", search=["steps=1,2"], **SMALL), recipe)
+    given = {"model": "ViT-B/16", "dataset": "digits"}
+    with pytest.raises(ConfigError, match="epochs is given, and steps searched for"):
+        make_grid(Settings(**given, search=["steps=1,2"], epochs=3), recipe)
+    with pytest.raises(ConfigError, match="stochastic_depth is given, and stochastic_depth_rate searched for"):
+        make_grid(Settings(**given, search=["stochastic_depth_rate=0,0.2"], stochastic_depth=0.1), recipe)
     with pytest.raises(ConfigError, match="grid_search tries the recipe's"):
         make_grid(Settings(model="ViT-B/16", dataset="digits", grid_search=True, search=["learning_rate=1"]), recipe)
 

@@ -8,7 +8,7 @@ from training_run import batches, points, small, tiny
 from keras_vit import training, zoo
 from keras_vit.errors import ConfigError
 from keras_vit.training.runs.folder import describe_weights, model_of
-from keras_vit.training.runs.history import count_epochs_without_gain, find_best, read_rows
+from keras_vit.training.runs.history import count_epochs_without_gain, find_best, find_last_epoch, read_rows
 
 HELD_OUT = 900
 
@@ -85,6 +85,8 @@ def test_what_the_best_epoch_is():
     assert find_best(rows, "val_loss")["epoch"] == 5
     assert find_best([{"epoch": 1, "loss": 0.1}], "val_accuracy") is None
     assert count_epochs_without_gain([{"epoch": 1}] * 9, "val_accuracy") == 0
+    prolonged = [{"epoch": e, "val_accuracy": a} for e, a in ((1, 0.7), (2, 0.6), (2, 0.6), (3, 0.6))]
+    assert find_last_epoch(prolonged) == 3 and count_epochs_without_gain(prolonged, "val_accuracy") == 2
 
 
 class Stops(Exception):

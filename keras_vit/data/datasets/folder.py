@@ -51,6 +51,13 @@ def split_folders(root):
                 f"{root} has {quote_some(path.name for path in inside)}, and no folder train that has one folder of "
                 f"images per class, such as {root}/train/cat."
             )
+        for path in (path for paths in found.values() for path in paths):
+            both = {inner.name for inner in subfolders(path)} & {other.name for other in inside}
+            if both:
+                raise DataError(
+                    f"{path} and {root} both have {quote_some(sorted(both))}, so {path.name} seems to be a split. Move "
+                    f"the classes of {root} into {root}/train, or rename {path.name}."
+                )
         return {"train": root}
     for split, paths in found.items():
         if len(paths) > 1:

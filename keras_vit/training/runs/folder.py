@@ -14,7 +14,7 @@ from keras_vit.files import make_folder, read_record, require_local
 from keras_vit.models.variants import VARIANTS
 from keras_vit.owned import OwnFolder, lock, partial_path
 from keras_vit.training.errors import RunError
-from keras_vit.training.runs.history import find_best, read_rows
+from keras_vit.training.runs.history import find_best, find_last_epoch, read_rows
 
 CHECKPOINTS, EVENTS = FOLDERS = ("checkpoints", "tensorboard")
 WEIGHTS = ("best", "averaged", "last")  # WEIGHTS.weights.npz; a command takes the first that exists
@@ -301,5 +301,5 @@ def describe_weights(path: str | os.PathLike) -> str | None:
     best = find_row(path) if name == "best.weights.npz" else None
     if best is None:
         return f"From the run in {folder}: {FILES[name]}."
-    count, metric = len(read_rows(folder / "metrics.csv")), read_monitor(folder)
+    count, metric = find_last_epoch(read_rows(folder / "metrics.csv")), read_monitor(folder)
     return f"From the run in {folder}: {FILES[name]}, {best['epoch']} of {count}: {metric} {best[metric]:.3f}."

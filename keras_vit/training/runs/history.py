@@ -99,7 +99,12 @@ def find_best(rows, monitor):
     return best if score_row(best, monitor) > NO_SCORE else None
 
 
+def find_last_epoch(rows):
+    """The number of the last epoch; one that was the last, perhaps within it, and was prolonged has two rows."""
+    return rows[-1]["epoch"] if rows else 0
+
+
 def count_epochs_without_gain(rows, monitor):
     """How many epochs have passed since the best one; 0 before there is one."""
     best = find_best(rows, monitor)
-    return 0 if best is None else len(rows) - 1 - rows.index(best)
+    return 0 if best is None else find_last_epoch(rows) - best["epoch"]
