@@ -166,16 +166,18 @@ def set_head(tensors, source, target, new_head):
 
 
 def set_channels(tensors, source, target):
-    """Sums the old channels into one, or repeats them for several, scaled to keep the response to a grey image."""
+    """Repeats the channels, or adds those left over to the others; the response to a grey image stays the same."""
     old, new = source.num_channels, target.num_channels
     name = next((name for name in ("conv_root/kernel", ROOT, PATCHES) if name in tensors), None)
     if old == new or name is None:
         return
 
     def repeat_or_add(kernel):
-        if new == 1:
-            return kernel.sum(axis=2, keepdims=True)
-        return kernel[:, :, np.arange(new) % old] * np.float32(old / new)
+        kernel = kernel.astype("float32")
+        if new < old:
+            return kernel[:, :, :new] + kernel[:, :, new:].sum(axis=2, keepdims=True) / new
+        copied = np.arange(new) % old
+        return kernel[:, :, copied] / np.bincount(copied)[copied, None].astype("float32")
 
     tensors[name] = tensors[name].with_length(2, new, repeat_or_add)
 

@@ -13,7 +13,7 @@ from keras_vit.files import sha256
 from keras_vit.layers.interpolation import POSITION_MATRICES
 from keras_vit.models import build
 from keras_vit.models.classifier import Classifier, set_trainable
-from keras_vit.models.config import ModelFields, PositionInterpolation, ViTConfig
+from keras_vit.models.config import ModelFields, PositionInterpolation, ViTConfig, is_free_size
 from keras_vit.models.preprocessing import Preprocessing
 from keras_vit.models.variants import MODELS, VARIANTS
 from keras_vit.zoo.adapt import HEADS, Request, adapt, plan_adaptation, plan_target, require_fields
@@ -261,7 +261,7 @@ def load(
             request.fields["position_interpolation"] = position_interpolation
         return build_untrained(variant, request, num_heads, preprocessing, policy)
     untold = {name: value for name, value in fields.items() if name in UNTOLD}
-    size: Any = None if image_size == (None, None) else image_size  # narrows the type
+    size: Any = None if is_free_size(image_size) else image_size  # narrows the type
     hints = Hints(num_heads, image_size=size, patch_size=fields.get("patch_size"), fields=untold)
     if variant:
         checkpoint, title = open_as_variant(weights_path(weights), variant, hints, variant.config), variant.name

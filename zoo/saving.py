@@ -9,7 +9,7 @@ from typing import Any, Literal
 from keras_vit.errors import CheckpointError, ConfigError, describe_unknown
 from keras_vit.files import require_local, write_whole
 from keras_vit.lora import without_lora
-from keras_vit.models.classifier import Classifier
+from keras_vit.models.classifier import Classifier, find_quantization
 from keras_vit.zoo.formats import module_for
 from keras_vit.zoo.formats.torch.transformers_files import write_config
 
@@ -57,6 +57,11 @@ def save(
     path = Path(path)
     if not isinstance(model, Classifier):
         raise CheckpointError(f"zoo.save writes models of this package. Received: a {type(model).__name__}.")
+    if mode := find_quantization(model):
+        raise CheckpointError(
+            f"{model.name} was quantized by Keras ({mode}), which no format here can hold. Save it before "
+            "model.quantize, or export it in int8."
+        )
     if layout == "hub":  # it also exports, and this room may not
         importlib.import_module("keras_vit.hub").save_folder(without_lora(model), path, metadata)
         return

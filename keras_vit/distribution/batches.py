@@ -41,10 +41,11 @@ def pad_empty_batch(data):
     """
 
     def pad(leaf):
-        if leaf is None or leaf.shape[0]:
+        if leaf is None or leaf.shape.rank is None or leaf.shape[0]:
             return leaf
         missing = tf.cast(tf.equal(tf.shape(leaf)[0], 0), "int32")  # 1 or 0: a condition without a branch
-        padded = tf.concat([leaf, tf.zeros((missing, *leaf.shape[1:]), leaf.dtype)], axis=0)
+        shape = tf.concat([[missing], tf.shape(leaf)[1:]], axis=0)  # of images of any size only known now
+        padded = tf.concat([leaf, tf.zeros(shape, leaf.dtype)], axis=0)
         return tf.ensure_shape(padded, (None, *leaf.shape[1:]))
 
     return tf.nest.map_structure(pad, data)
@@ -53,7 +54,7 @@ def pad_empty_batch(data):
 def drop_padding(outputs, data):
     """Cuts the outputs for `pad_empty_batch(data)` to the number of examples in data."""
     x = tf.nest.flatten(keras.utils.unpack_x_y_sample_weight(data)[0])[0]
-    if x.shape[0]:
+    if x.shape.rank is None or x.shape[0]:
         return outputs
     return tf.nest.map_structure(lambda output: output[: tf.shape(x)[0]], outputs)
 
@@ -79,7 +80,8 @@ def microbatch(tensor, i, count):
         return tensor[i * n // count : (i + 1) * n // count]
     if n % count:
         raise ConfigError(f"microbatches must divide the batch of each replica. Received: {count} and {n}.")
-    return tf.gather(tf.reshape(tensor, (count, n // count, *tensor.shape[1:])), i)
+    shape = tf.concat([[count, n // count], tf.shape(tensor)[1:]], axis=0)
+    return tf.ensure_shape(tf.gather(tf.reshape(tensor, shape), i), (n // count, *tensor.shape[1:]))
 
 
 def sum_gradients(compute_gradients, data, weights, count):

@@ -155,7 +155,10 @@ def read_orientation(image):
 
 
 def to_8_bits(image):
-    """The image in 8 bits, with its transparency: the upper 8 bits of 16-bit grey, where Pillow would clip."""
+    """The image in 8 bits, with its transparency: the upper 8 bits of 16-bit grey, where Pillow would clip.
+
+    Of 32 bits, numbers up to 255 are taken for 8 bits, up to 65,535 for 16.
+    """
     from PIL import Image
 
     if image.mode == "F":
@@ -165,7 +168,8 @@ def to_8_bits(image):
     deep = np.asarray(image)
     if deep.min() < 0 or deep.max() > 0xFFFF:
         raise ImageError("its pixels are whole numbers of more than 16 bits.")
-    grey = Image.fromarray((deep >> 8).astype("uint8"))
+    is_short = image.mode == "I" and deep.max() < 256
+    grey = Image.fromarray((deep if is_short else deep >> 8).astype("uint8"))
     if "transparency" not in image.info:
         return grey
     opaque = np.where(deep == image.info["transparency"], 0, 255).astype("uint8")

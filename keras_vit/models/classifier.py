@@ -113,6 +113,12 @@ def as_labels(labels, config):
     return tuple(map(str, labels))
 
 
+def find_quantization(model: keras.Model) -> str | None:
+    """The mode in which `model.quantize` has quantized layers, or None."""
+    # Keras has no public way to layers inside layers.
+    return next(filter(None, (getattr(layer, "quantization_mode", None) for layer in model._flatten_layers())), None)
+
+
 def first_leaf(batch):
     """The images of a batch: its first leaf."""
     return (keras.tree.flatten(batch) or [None])[0]
@@ -226,7 +232,7 @@ class Classifier(DistributedModel):
         self.dtype_policy = dtype
         self.config: Any = config  # Any, so that the fields of each family need no cast
         self.preprocessing = preprocessing
-        self.labels = as_labels(labels, config)
+        self.labels = labels
         set_trainable(self, trainable)
 
     @classmethod
@@ -257,6 +263,15 @@ class Classifier(DistributedModel):
     @preprocessing.setter
     def preprocessing(self, preprocessing):
         self._preprocessing = as_preprocessing(preprocessing, self.config)
+
+    @property
+    def labels(self) -> tuple[str, ...] | None:
+        """Names of the classes in the order of the logits, or None."""
+        return self._labels
+
+    @labels.setter
+    def labels(self, labels):
+        self._labels = as_labels(labels, self.config)
 
     @property
     def remat(self) -> bool:
@@ -299,6 +314,11 @@ class Classifier(DistributedModel):
         return super()._standardize_inputs(keras.tree.map_structure(normalize, inputs))
 
     def get_config(self):
+        if mode := find_quantization(self):
+            raise ConfigError(
+                f"{self.name} was quantized by Keras ({mode}), which its configuration cannot say: save it before "
+                "model.quantize, or keep its weights alone with model.save_weights."
+            )
         return {
             **dataclasses.asdict(self.config),
             "preprocessing": dataclasses.asdict(self._preprocessing),
@@ -308,9 +328,19 @@ class Classifier(DistributedModel):
             "trainable": get_trainable(self),
         }
 
+    def save(self, *arguments: Any, **options: Any):
+        """Saves as `keras.Model.save` does, which would open the file before it asks for the configuration."""
+        self.get_config()
+        super().save(*arguments, **options)
+
     @classmethod
     def from_config(cls, config, custom_objects=None):
         return cls(**config)
 
+
+# Keras' clone_model takes a constructor of *arguments and **fields for one of inputs and outputs.
+STATED = inspect.signature(Classifier.__init__)
+KEPT = [p for p in STATED.parameters.values() if p.kind is not p.VAR_POSITIONAL]
+Classifier.__init__.__signature__ = STATED.replace(parameters=KEPT)  # type: ignore[attr-defined]
 
 _registration.register()

@@ -27,10 +27,15 @@ def pair(name, size):
     return int(sides[0]), int(sides[1])
 
 
+def is_free_size(size):
+    """Whether an image_size is (None, None), for images of any size."""
+    return isinstance(size, (tuple, list)) and tuple(size) == (None, None)
+
+
 def set_image_size(config, free):
     """Makes image_size a pair of ints, or `free`, for images of any size, if both sides are None."""
     size = config.image_size
-    is_free = size == free or (isinstance(size, (tuple, list)) and tuple(size) == (None, None))
+    is_free = is_free_size(size) or (size is None and free is None)
     object.__setattr__(config, "image_size", free if is_free else pair("image_size", size))
 
 
@@ -569,8 +574,7 @@ VIT_ALONE = {
 def change(config, fields):
     """`dataclasses.replace`, in which a ViT's stored_size follows from another image_size."""
     if isinstance(config, ViTConfig) and "image_size" in fields:
-        free = fields["image_size"] in ((None, None), [None, None])
-        fields = {"stored_size": config.own_size if free else None, **fields}
+        fields = {"stored_size": config.own_size if is_free_size(fields["image_size"]) else None, **fields}
     return dataclasses.replace(config, **fields)
 
 

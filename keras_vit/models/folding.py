@@ -8,7 +8,7 @@ import numpy as np
 
 from keras_vit.errors import ConfigError
 from keras_vit.lora import weights_without_lora
-from keras_vit.models.classifier import Classifier
+from keras_vit.models.classifier import Classifier, find_quantization
 
 TOLERANCE = 1e-5  # of the largest output
 
@@ -37,6 +37,12 @@ class Folded:
         """Saves the model that this one was folded from."""
         return self.folded_from.save(*arguments, **options)
 
+    def get_config(self):
+        raise ConfigError(f"{self!r} has no configuration to copy or to save as a part. Take model.folded_from.")
+
+    def load_weights(self, *arguments: Any, **options: Any):
+        raise ConfigError(f"{self!r} takes no weights. Load them into model.folded_from, and fold it again.")
+
     def save_weights(self, *arguments: Any, **options: Any):
         """Saves the weights of the model that this one was folded from."""
         return self.folded_from.save_weights(*arguments, **options)
@@ -48,7 +54,7 @@ def can_fold(model: Any) -> bool:
         isinstance(model, Classifier)
         and not isinstance(model, Folded)
         and model.compute_dtype in ("float32", "float64")
-        and not any(getattr(layer, "quantization_mode", None) for layer in model._flatten_layers())
+        and not find_quantization(model)
     )
 
 

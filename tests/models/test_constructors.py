@@ -4,9 +4,11 @@ import dataclasses
 import inspect
 import pkgutil
 
+import keras
+import numpy as np
 import pytest
 
-from keras_vit import models
+from keras_vit import models, zoo
 from keras_vit.errors import ConfigError
 from keras_vit.models.variants import MODELS
 
@@ -41,6 +43,31 @@ def test_an_unknown_or_contradicting_field_is_refused():
         models.VisionTransformer(**SMALL, class_token=0)
     with pytest.raises(ConfigError, match="image_size must be"):
         models.VisionTransformer(models.ResNetConfig())
+
+
+def test_a_size_of_numpy_is_a_size():
+    with pytest.raises(ConfigError, match="image_size must be a positive whole number, or two of them"):
+        models.VisionTransformer(image_size=np.array([8, 8, 8]))
+    model = zoo.load("ViT-Test/4", weights=None, num_classes=2, image_size=np.int64(16))
+    assert model.config.image_size == (16, 16)
+
+
+def test_labels_that_are_set_name_each_class_once():
+    model = models.ResNet(image_size=None, depths=(1,), num_classes=2)
+    model.labels = ["cat", "dog"]
+    with pytest.raises(ConfigError, match="labels must name each class once. Received: 3 labels, 2 classes"):
+        model.labels = ["cat", "dog", "hen"]
+    assert model.labels == ("cat", "dog")
+
+
+def test_a_clone_of_keras_computes_the_same():
+    model = zoo.load("ViT-Test/4", weights=None, num_classes=3)
+    for weight in model.weights:
+        weight.assign(weight + 0.1)
+    clone = keras.models.clone_model(model)
+    clone.set_weights(model.get_weights())
+    images = np.random.default_rng(0).uniform(-1, 1, (2, *model.input_shape[1:])).astype("float32")
+    np.testing.assert_allclose(clone(images), model(images), atol=1e-6)
 
 
 @pytest.mark.parametrize("config_class", MODELS, ids=lambda kind: kind.__name__)

@@ -1,5 +1,7 @@
 """A folded model computes what the model does, in fewer operations, and files and training see the model behind it."""
 
+import copy
+
 import keras
 import numpy as np
 import pytest
@@ -84,6 +86,15 @@ def test_what_it_was_made_from_is_saved_exported_and_trained(tmp_path):
     folded.compile("sgd", "mse")
     with pytest.raises(ConfigError, match=r"cannot be trained. Train model.folded_from"):
         folded.fit(images, np.zeros((2, 3)), verbose=0)
+    before = folded(images)
+    model.save_weights(tmp_path / "w.weights.h5")
+    with pytest.raises(ConfigError, match=r"takes no weights. Load them into model.folded_from"):
+        folded.load_weights(tmp_path / "w.weights.h5")
+    np.testing.assert_array_equal(folded(images), before)
+    whole = keras.Sequential([keras.Input(images.shape[1:]), folded, keras.layers.Softmax()])
+    for save in (lambda: whole.save(tmp_path / "s.keras"), lambda: copy.deepcopy(folded)):
+        with pytest.raises(ConfigError, match=r"to copy or to save as a part. Take model.folded_from"):
+            save()
 
 
 def test_a_name_is_opened_folded_and_its_weights_come_back(tmp_path):

@@ -41,6 +41,19 @@ def assert_near(found, expected, what):
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max(), err_msg=str(what))
 
 
+def test_fit_and_predict_take_one_size_after_another():
+    """Also with a last batch that is shorter, when TensorFlow's trace knows neither length nor size."""
+    model = zoo.load("ViT-Test/4", weights=None, num_classes=3, image_size=FREE)
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.microbatches = 2
+    for size in ((16, 16), (24, 16), (32, 40)):
+        images = np.random.default_rng(0).uniform(-1, 1, (6, *size, 3)).astype("float32")
+        assert np.isfinite(model.fit(images, np.arange(6) % 3, batch_size=2, verbose=0).history["loss"]).all()
+        for count in (5, 3):
+            found = model.predict(images[:count], batch_size=2, verbose=0)
+            assert_near(found, model(images[:count]), (size, count))
+
+
 @pytest.mark.slow
 def test_the_family_is_the_libraries_at_every_size():
     paths = [

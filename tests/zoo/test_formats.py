@@ -292,6 +292,9 @@ def test_one_channel_answers_as_three_equal_ones(name):
     if name == "vit_token":
         np.testing.assert_allclose(logits(one, grey), logits(three, np.repeat(grey, 3, -1)), atol=1e-4)
     assert logits(one, grey).shape == logits(three, images).shape
+    four = zoo.load(GOLDEN / f"{name}.npz", num_channels=4)
+    if name == "vit_token":
+        np.testing.assert_allclose(logits(four, np.repeat(grey, 4, -1)), logits(one, grey), atol=1e-4)
     six = zoo.load(GOLDEN / f"{name}.npz", num_channels=6)
     np.testing.assert_allclose(logits(six, np.concatenate([images, images], -1)), logits(three, images), atol=2e-4)
 
