@@ -706,8 +706,8 @@ STATEMENTS = (
         lambda: seeds_give("fashion-mnist") == [93.2, 93.3],
     ),
     (
-        "taught by R20x0.5 for 40 epochs and by the labels for 30, classifies 92.5 % of Fashion-MNIST correctly",
-        lambda: [round(100 * float(x["test_accuracy"]), 1) for x in runs_with_a_test("", "ViT-Mini/4")] == [91.2, 92.5],
+        "taught by R20x0.5 for 40 epochs and by the labels for 60, classifies 93.3 % of Fashion-MNIST correctly",
+        lambda: [round(100 * float(x["test_accuracy"]), 1) for x in runs_with_a_test("", "ViT-Mini/4")] == [91.2, 92.5, 93.3],
     ),
     (
         "76.7 % of Twemoji's (with others 76.3 and 76.1 %).",

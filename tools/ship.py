@@ -195,7 +195,7 @@ def write_text(path, text):
 def format_card(row, model):
     """The model card of a row with a record, as export writes cards."""
     record = row.record
-    about = describe_model(model, model, [tensor.shape for tensor in model.inputs])
+    about = describe_model(model, model, [tensor.shape for tensor in model.inputs], model.preprocessing)
     about |= {
         "name": row.name,
         "architecture": row.variant,
