@@ -31,6 +31,7 @@ from examples.paper_in_miniature.experiments import EXPERIMENTS, Experiment, Row
 from keras_vit import data, evaluation  # noqa: E402
 
 RESULTS = ROOT / "examples" / "paper_in_miniature" / "results"
+FASHION = ("R20x0.5", "ViT-Mini/4")  # the models that ship for it
 PAGE = ROOT / "docs" / "paper_in_miniature.md"
 DATASETS = {"pretraining": "fashion_mnist:anywhere", "transfer": "digits"}
 
@@ -467,6 +468,15 @@ def seeds_give(data, model="R20x0.5"):
     return [round(100 * round(accuracy * images) / images, 1) for accuracy, images in pairs]
 
 
+def gains_without_mixing():
+    """How many points the last stage of each model of Fashion-MNIST gained."""
+    found = [[float(line["test_accuracy"]) for line in runs_with_a_test("fashion_mnist", model)] for model in FASHION]
+    return [
+        round(100 * (tested[-1] - tested[-2 if model == "ViT-Mini/4" else 0]), 1)
+        for model, tested in zip(FASHION, found, strict=True)
+    ]
+
+
 def quantizing_costs():
     lines = read(RESULTS / "quantization.csv")
     return max(float(line["points lost"]) for line in lines), min(float(line["agreement"]) for line in lines)
@@ -703,11 +713,22 @@ STATEMENTS = (
     ),
     (
         "R20x0.5 classifies 93.2 % of Fashion-MNIST's test images correctly (with another seed 93.3 %)",
-        lambda: seeds_give("fashion-mnist") == [93.2, 93.3],
+        lambda: seeds_give("fashion-mnist")[:2] == [93.2, 93.3],
     ),
     (
-        "taught by R20x0.5 for 40 epochs and by the labels for 60, classifies 93.3 % of Fashion-MNIST correctly",
-        lambda: [round(100 * float(x["test_accuracy"]), 1) for x in runs_with_a_test("", "ViT-Mini/4")] == [91.2, 92.5, 93.3],
+        "and 93.7 % after 12 more epochs without mixing",
+        lambda: seeds_give("fashion-mnist")[2:] == [93.7],
+    ),
+    (
+        "Leaving mixing out at the end gained 0.5 and 0.8 points.",
+        lambda: gains_without_mixing() == [0.5, 0.8],
+    ),
+    (
+        "taught by the R20x0.5 of 40 epochs and then by the labels for 60, classifies 93.3 % of Fashion-MNIST",
+        lambda: (
+            [round(100 * float(x["test_accuracy"]), 1) for x in runs_with_a_test("", "ViT-Mini/4")]
+            == [91.2, 92.5, 93.3]
+        ),
     ),
     (
         "76.7 % of Twemoji's (with others 76.3 and 76.1 %).",
