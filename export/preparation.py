@@ -249,8 +249,8 @@ class Source:
         own = getattr(self.model, "preprocessing", None)
         if self.image_size is None or not dataclasses.is_dataclass(own) or not hasattr(own, "image_size"):
             return own
-        (size,) = (shape[1:3] for shape in self.choose_shapes() if len(shape) == 4)
-        return dataclasses.replace(own, image_size=size)
+        sizes = [shape[1:3] for shape in self.choose_shapes() if len(shape) == 4]
+        return dataclasses.replace(own, image_size=sizes[0]) if sizes else own
 
     def choose_shapes(self, free_size=True):
         """The shape of each input in an artefact; None for a free batch, and height or width if these can be free."""

@@ -34,6 +34,12 @@ def batch_size(x):
     return tf.cast(tf.shape(tf.nest.flatten(x)[0])[0], "float32")
 
 
+def is_known_to_have_examples(x):
+    """Whether the static shape says so; true of an unknown one, which Keras refuses later."""
+    shape = tf.TensorShape(x.shape)
+    return shape.rank is None or bool(shape[0])
+
+
 def pad_empty_batch(data):
     """The batch, or one example of zeros if it is empty, as a replica's part of a last batch may be.
 
@@ -41,7 +47,7 @@ def pad_empty_batch(data):
     """
 
     def pad(leaf):
-        if leaf is None or leaf.shape.rank is None or leaf.shape[0]:
+        if leaf is None or is_known_to_have_examples(leaf):
             return leaf
         missing = tf.cast(tf.equal(tf.shape(leaf)[0], 0), "int32")  # 1 or 0: a condition without a branch
         shape = tf.concat([[missing], tf.shape(leaf)[1:]], axis=0)  # of images of any size only known now
@@ -54,7 +60,7 @@ def pad_empty_batch(data):
 def drop_padding(outputs, data):
     """Cuts the outputs for `pad_empty_batch(data)` to the number of examples in data."""
     x = tf.nest.flatten(keras.utils.unpack_x_y_sample_weight(data)[0])[0]
-    if x.shape.rank is None or x.shape[0]:
+    if is_known_to_have_examples(x):
         return outputs
     return tf.nest.map_structure(lambda output: output[: tf.shape(x)[0]], outputs)
 

@@ -84,7 +84,7 @@ def palette(mask):
     [
         (lambda f: shutil.rmtree(f / "masks"), "has no folder masks. Expected a folder with images/ and masks/"),
         (lambda f: (f / "masks/0001.png").unlink(), "has no PNG for '0001.png'. Add a mask of the same name"),
-        (lambda f: Image.new("L", (9, 8)).save(f / "masks/0001.png"), "has 9 x 8 pixels, but .* upright 28 x 28"),
+        (lambda f: Image.new("L", (9, 8)).save(f / "masks/0001.png"), "has 9 x 8 pixels; .* upright, has 28 x 28"),
         (lambda f: Image.fromarray(np.full((28, 28), 7, "uint8")).save(f / "masks/0001.png"), "pixels of class 7, but"),
         (lambda f: Image.new("RGB", (28, 28)).save(f / "masks/0001.png"), "is a PNG of colours. A mask is a grey PNG"),
         (lambda f: palette(np.ones((28, 28), "uint8")).save(f / "masks/0001.png"), "is a PNG with a palette. A mask"),
