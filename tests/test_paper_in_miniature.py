@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import itertools
+import re
 import sys
 from pathlib import Path
 
@@ -31,7 +32,6 @@ from examples.paper_in_miniature.experiments import EXPERIMENTS, Experiment, Row
 from keras_vit import data, evaluation  # noqa: E402
 
 RESULTS = ROOT / "examples" / "paper_in_miniature" / "results"
-FASHION = ("R20x0.5", "ViT-Mini/4")  # the models that ship for it
 PAGE = ROOT / "docs" / "paper_in_miniature.md"
 DATASETS = {"pretraining": "fashion_mnist:anywhere", "transfer": "digits"}
 
@@ -468,13 +468,16 @@ def seeds_give(data, model="R20x0.5"):
     return [round(100 * round(accuracy * images) / images, 1) for accuracy, images in pairs]
 
 
-def gains_without_mixing():
-    """How many points the last stage of each model of Fashion-MNIST gained."""
-    found = [[float(line["test_accuracy"]) for line in runs_with_a_test("fashion_mnist", model)] for model in FASHION]
-    return [
-        round(100 * (tested[-1] - tested[-2 if model == "ViT-Mini/4" else 0]), 1)
-        for model, tested in zip(FASHION, found, strict=True)
-    ]
+def last_stages_gained():
+    """How many points the last stage of each model of Fashion-MNIST gained on the stages before it."""
+    gains = []
+    for model in ("R20x0.5", "ViT-Mini/4"):
+        tested = {line["command"].replace("RUN", ""): line for line in runs_with_a_test("fashion_mnist", model)}
+        last = max(tested, key=len)
+        before = re.sub(r" --out \d*$", "", last.rpartition("; ")[0])
+        (earlier,) = (line for command, line in tested.items() if re.sub(r" --out $", "", command) == before)
+        gains.append(round(100 * (float(tested[last]["test_accuracy"]) - float(earlier["test_accuracy"])), 1))
+    return gains
 
 
 def quantizing_costs():
@@ -720,8 +723,8 @@ STATEMENTS = (
         lambda: seeds_give("fashion-mnist")[2:] == [93.7],
     ),
     (
-        "Leaving mixing out at the end gained 0.5 and 0.8 points.",
-        lambda: gains_without_mixing() == [0.5, 0.8],
+        "The last stages, without mixing, gained 0.5 and 0.8 points.",
+        lambda: last_stages_gained() == [0.5, 0.8],
     ),
     (
         "taught by the R20x0.5 of 40 epochs and then by the labels for 60, classifies 93.3 % of Fashion-MNIST",

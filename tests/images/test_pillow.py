@@ -134,6 +134,8 @@ def test_whole_numbers_of_more_than_16_bits_are_refused(value, tmp_path):
     for last in (65535, value):
         Image.fromarray(np.array([[0, last]], "int32")).save(tmp_path / f"{last}.tif")
     assert read_image(tmp_path / "65535.tif", 1)[..., 0].tolist() == [[0, 255]]
+    Image.fromarray(np.array([[7, 255]], "int32")).save(tmp_path / "8.tif")
+    assert read_image(tmp_path / "8.tif", 1)[..., 0].tolist() == [[7, 255]]
     with pytest.raises(ImageError, match="whole numbers of more than 16 bits"):
         read_image(tmp_path / f"{value}.tif", 1)
 
