@@ -43,12 +43,12 @@ def assert_near(found, expected, what):
 
 def test_fit_and_predict_take_one_size_after_another():
     """Also with a last batch that is shorter, when TensorFlow's trace knows neither length nor size."""
-    model = zoo.load("ViT-Test/4", weights=None, num_classes=3, image_size=FREE)
+    model = zoo.load(GOLDEN / "vit_token.npz", image_size=FREE)
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     model.microbatches = 2
-    for size in ((16, 16), (24, 16), (32, 40)):
+    for size in ((16, 16), (24, 16)):
         images = np.random.default_rng(0).uniform(-1, 1, (6, *size, 3)).astype("float32")
-        assert np.isfinite(model.fit(images, np.arange(6) % 3, batch_size=2, verbose=0).history["loss"]).all()
+        assert np.isfinite(model.fit(images, np.arange(6), batch_size=2, verbose=0).history["loss"]).all()
         for count in (5, 3):
             found = model.predict(images[:count], batch_size=2, verbose=0)
             assert_near(found, model(images[:count]), (size, count))
