@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from keras_vit import export, zoo
-from keras_vit.commands.parsing import Command, complete_dataset
-from keras_vit.commands.shared import Model, import_keras, require_model, try_folder
+from keras_vit.commands.parsing import Command
+from keras_vit.commands.shared import Model, complete_dataset, import_keras, require_model, try_folder
 from keras_vit.console import Console
 from keras_vit.data.datasets.schemes import require_dataset
 from keras_vit.errors import ConfigError, KerasVitError, printable
