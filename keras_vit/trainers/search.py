@@ -4,8 +4,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import keras
-
 from keras_vit import data, training
 from keras_vit.data.augment.rows import find_augmentation
 from keras_vit.errors import ConfigError
@@ -15,7 +13,6 @@ from keras_vit.trainers.plan import (
     evaluation_batches,
     load_model,
     objective_of,
-    recipe_for,
     training_batches,
 )
 from keras_vit.trainers.settings import Settings, parse_search
@@ -65,13 +62,6 @@ def load_examples(settings: Settings) -> tuple[data.Examples, data.Examples]:
     if examples and examples < train.num_examples:
         train = data.load(settings.dataset, "train", examples=examples, seed=settings.seed, **left_out)
     return train.with_objective(objective), data.load(settings.dataset, "validation").with_objective(objective)
-
-
-def begin_search(settings):
-    """(strategy, recipe) of a search; the seed is set."""
-    strategy = training.strategy(settings.strategy)
-    keras.utils.set_random_seed(settings.seed)
-    return strategy, recipe_for(settings, load_examples(settings)[0], strategy.num_replicas_in_sync)
 
 
 def search_fields(
