@@ -50,17 +50,6 @@ def make(name, **arguments):
     return pkgutil.resolve_name(f"keras_vit.training:{name}")(**arguments)
 
 
-class ModelArguments(TypedDict, total=False):
-    """The arguments for `zoo.load` that a recipe sets."""
-
-    image_size: int | None
-    dropout_rate: float
-    representation_size: int | bool
-    classifier: Literal["token", "gap", "patches"]
-    position_embedding: PositionEmbeddingKind
-    stochastic_depth_rate: float
-
-
 class RecipeChanges(TypedDict, total=False):
     """The fields of a `Recipe` except its name, source and length, for type checkers and editors."""
 
@@ -189,9 +178,9 @@ class Recipe:
         return self.total_steps * self.batch_size
 
     @property
-    def model_arguments(self) -> ModelArguments:
+    def model_arguments(self) -> dict[str, Any]:
         """The recipe's arguments for `zoo.load`: size, dropout and, if set, hidden layer, classifier, positions."""
-        arguments: ModelArguments = {"image_size": self.image_size, "dropout_rate": self.dropout_rate}
+        arguments: dict[str, Any] = {"image_size": self.image_size, "dropout_rate": self.dropout_rate}
         for name in ("representation_size", "classifier", "position_embedding"):
             if (value := getattr(self, name)) is not None:
                 arguments[name] = value
