@@ -114,15 +114,11 @@ class JaxStrategy:
         return f"{', '.join(sorted(kinds))}; JAX{processes}"
 
 
-def names_several_processes():
-    """Whether the environment names other processes to train with, by Keras' variables or a TPU pod's hosts."""
-    several = int(os.environ.get("KERAS_DISTRIBUTION_NUM_PROCESSES") or 1) > 1
-    return several or "," in os.environ.get("TPU_WORKER_HOSTNAMES", "")
-
-
 def make_jax_strategy(devices=None, model_parallel=1):
     """Makes the strategy of the named devices (None: all) of all processes that the environment names."""
-    if names_several_processes() and not jax.distributed.is_initialized():
+    several = int(os.environ.get("KERAS_DISTRIBUTION_NUM_PROCESSES") or 1) > 1
+    several = several or "," in os.environ.get("TPU_WORKER_HOSTNAMES", "")  # of a TPU pod
+    if several and not jax.distributed.is_initialized():
         keras.distribution.initialize()
     if model_parallel > 1 and jax.process_count() > 1:
         raise ConfigError(

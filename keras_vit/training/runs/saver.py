@@ -34,12 +34,6 @@ def find_live_handler(number, frame):
     return handler
 
 
-def print_from_handler(sentence):
-    """Prints from a signal's handler; `print` may not be called there, since the signal may have interrupted it."""
-    with contextlib.suppress(OSError):
-        os.write(2, sentence.encode())
-
-
 class Signals:
     """Notes the first signal in `told`; `release` restores the handlers that were there before.
 
@@ -77,9 +71,9 @@ class Signals:
         if self.is_training(frame) and not (self.told and number == signal.SIGINT):
             self.told = number
             if number == signal.SIGINT:
-                print_from_handler(
-                    f"\nThe run stops and is saved after {self.until}. Press Ctrl-C again to stop at once.\n"
-                )
+                said = f"\nThe run stops and is saved after {self.until}. Press Ctrl-C again to stop at once.\n"
+                with contextlib.suppress(OSError):
+                    os.write(2, said.encode())  # not by `print`, which the signal may have interrupted
             return
         self.told = None
         signal.signal(number, self.before[number])
