@@ -58,8 +58,7 @@ def extract_features(
     Args:
         model: a model of this package, trained or not; or an exported one that gives vectors.
         examples: from `keras_vit.data.load`, with one class each.
-        batch_size: affects only the time.
-        tell: called after every batch with the number of examples so far.
+        batch_size, tell: as for `evaluate`.
 
     >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None)
     >>> extract_features(model, keras_vit.data.load("digits", "test"))[0].shape

@@ -122,8 +122,7 @@ def linear_probe(
     each class; then it is fitted to all training examples.
 
     Args:
-        train_features, train_labels: (n, d), and class numbers from 0, (n,), as `extract_features` gives them.
-        test_features: (m, d).
+        train_features, train_labels, test_features: as for `nearest_neighbours`.
         seed: seed of the choice of the examples that are held out.
 
     Raises:

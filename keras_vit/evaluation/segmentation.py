@@ -82,9 +82,8 @@ def mean_iou(
     Args:
         model: a model with classifier="patches" and the examples' classes; or an exported one.
         examples: from a "masks:FOLDER".
-        batch_size: affects only the time.
         keep: number of the worst masks to keep.
-        tell: called after every batch with the number of examples so far.
+        batch_size, tell: as for `evaluate`.
 
     Raises:
         ConfigError: for examples without masks, a model with one class per image, or one with other classes.
