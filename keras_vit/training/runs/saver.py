@@ -123,18 +123,18 @@ class Saver(keras.callbacks.Callback):
 
     Args:
         store: `Checkpoints`.
-        counter: a `StepCounter` that comes before this callback.
+        log: a `MetricsLog` that comes before this callback.
         every: steps between checkpoints.
         total: the run's last step, or None.
     """
 
-    def __init__(self, store, counter, every, total=None):
+    def __init__(self, store, log, every, total):
         super().__init__()
         self.store = store
-        self.counter = counter
+        self.log = log
         self.every = every
         self.total = total
-        self.saved = counter.step
+        self.saved = log.step
         self.stopping = False
         self.signals = Signals()
         self.strategy = None
@@ -161,7 +161,7 @@ class Saver(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         self.signals.until = "this step"
         self.agree_to_stop()
-        step = self.counter.step
+        step = self.log.step
         loss = float((logs or {}).get("loss", 0.0))
         if not math.isfinite(loss):
             self.fail(step, f"The loss of step {step} is {loss}.")
@@ -172,7 +172,7 @@ class Saver(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         self.agree_to_stop()
-        step = self.counter.step
+        step = self.log.step
         if self.is_due(step) or step == self.total or self.model.stop_training:
             self.save(step)
 
