@@ -163,17 +163,3 @@ def iterate_batches(iterator, distribution, keras_iterate=JAXEpochIterator._get_
 
 
 JAXEpochIterator._get_distributed_iterator = iterate_batches
-
-
-def read_whole(value):
-    """The array of a variable's value, from all devices that hold parts of it; all processes must call it."""
-    if not value.is_fully_addressable and not value.is_fully_replicated:
-        value = multihost_utils.process_allgather(value, tiled=True)
-    return np.asarray(value)
-
-
-def any_process(flag):
-    """Whether the flag is set in any process; all must call it."""
-    if jax.process_count() == 1:
-        return flag
-    return bool(multihost_utils.process_allgather(np.asarray(flag)).any())
