@@ -88,9 +88,6 @@ def train(
         progress: a function of (steps, epochs, batch size, first step, rows=, monitor=) that makes a callback with a
             method `close`; None: Keras prints a line per epoch, if there is `tell`.
         found: fields of the recipe that a search has found.
-
-    Raises:
-        KerasVitError: for anything that cannot be trained.
     """
     verbose = 2 if tell and not progress else 0
     tell = tell or (lambda sentence: None)
