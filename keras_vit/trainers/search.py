@@ -70,17 +70,16 @@ def search_fields(
     folder: Path,
     tell: Callable[[str], object],
     every: int,
-    grid: dict | None = None,
+    grid: dict,
 ) -> SearchResult:
-    """Finds the best point of the settings' grid, or of `grid`, on the development set. As in Appendix B.1.1, the
-    search never trains on the examples that it evaluates, whatever the run itself trains on. Call it in the strategy's
-    scope; `folder` keeps the scores, so that a killed search can continue.
+    """Finds the best point of a grid on the development set. As in Appendix B.1.1, the search never trains on the
+    examples that it evaluates, whatever the run itself trains on. Call it in the strategy's scope; `folder` keeps the
+    scores, so that a killed search can continue.
 
     Raises:
         ConfigError: when there is nothing to try, or a value is invalid.
         DataError: when nothing is held out of the training examples.
     """
-    grid = make_grid(settings, recipe) if grid is None else grid
     examples, held_out = load_examples(settings)
     if examples.multi_label:
         raise ConfigError("A search ranks by accuracy, and images of several classes have none.")

@@ -25,7 +25,7 @@ from keras_vit.trainers.choices import (
     require_same_settings,
 )
 from keras_vit.trainers.report import TrainingResult, describe_training, judge
-from keras_vit.trainers.search import search_fields
+from keras_vit.trainers.search import make_grid, search_fields
 from keras_vit.trainers.settings import MASKED_PATCHES, Settings, with_settings
 from keras_vit.training.runs.folder import RunFolder, describe_weights, read_config
 from keras_vit.training.runs.history import list_epoch_ends, read_rows
@@ -114,7 +114,8 @@ def train(
         with strategy.scope():
             if settings.searches:
                 if not begun:
-                    recipe = search_fields(settings, recipe, run.folder / "search", tell, every).recipe
+                    grid = make_grid(settings, recipe)
+                    recipe = search_fields(settings, recipe, run.folder / "search", tell, every, grid).recipe
                 keras.utils.set_random_seed(settings.seed)
             model = plan.load_model(settings, recipe, splits.train)
             microbatches = plan.count_microbatches(settings, recipe, model)
