@@ -219,16 +219,6 @@ def weigh_classes(batches: tf.data.Dataset, weights: Sequence[float] | np.ndarra
     return batches.map(weigh, tf.data.AUTOTUNE, deterministic=True)
 
 
-def answer(teacher, images):
-    """The probabilities (n, classes), float32, of images (n, h, w, c) in [0, 1]."""
-    import tensorflow as tf
-
-    own = teacher.preprocessing
-    pixels = tf.image.resize(images, own.image_size, own.interpolation, antialias=True)
-    inputs = (pixels - np.array(own.mean, "float32")) / np.array(own.std, "float32")
-    return to_probabilities(teacher.predict_on_batch(inputs.numpy()).astype("float32"), teacher)
-
-
 def with_answers(batches: tf.data.Dataset, teacher: keras.Model, seen: Preprocessing) -> tf.data.Dataset:
     """Replaces the labels of training batches (images, labels, ...) by the teacher's probabilities for these images.
 
@@ -246,11 +236,16 @@ def with_answers(batches: tf.data.Dataset, teacher: keras.Model, seen: Preproces
     """
     import tensorflow as tf
 
-    folded, classes = fold(teacher), teacher.output_shape[-1]
+    folded, own, classes = fold(teacher), teacher.preprocessing, teacher.output_shape[-1]
+
+    def answer(inputs):
+        return to_probabilities(folded.predict_on_batch(inputs).astype("float32"), folded)
 
     def label(images, labels, *weights):
         pixels = images * np.array(seen.std, "float32") + np.array(seen.mean, "float32")
-        answers = tf.numpy_function(lambda x: answer(folded, x), [pixels], tf.float32)
-        return images, tf.ensure_shape(answers, (images.shape[0], classes)), *weights
+        pixels = tf.image.resize(pixels, own.image_size, own.interpolation, antialias=True)
+        inputs = (pixels - np.array(own.mean, "float32")) / np.array(own.std, "float32")
+        answers = tf.ensure_shape(tf.numpy_function(answer, [inputs], tf.float32), (images.shape[0], classes))
+        return images, answers, *weights
 
     return batches.map(label)
