@@ -155,12 +155,8 @@ class Recipe:
         shares = ("dropout_rate", "stochastic_depth_rate", "label_smoothing", "ema_momentum")
         require_within(SHARE, **{name: getattr(self, name) for name in shares})
         require_within(NOT_NEGATIVE, weight_decay=self.weight_decay, global_clipnorm=self.global_clipnorm)
-        for kind, name, rows in (
-            ("optimizer", self.optimizer, OPTIMIZERS),
-            ("decay", self.decay, DECAYS),
-            ("loss", self.loss, LOSSES),
-        ):
-            if name not in rows:
+        for kind, rows in (("optimizer", OPTIMIZERS), ("decay", DECAYS), ("loss", LOSSES)):
+            if (name := getattr(self, kind)) not in rows:
                 raise UnknownNameError(describe_unknown(kind, name, rows))
 
     @property
