@@ -16,6 +16,7 @@ from keras_vit.console import Console, make_table
 from keras_vit.data.datasets.schemes import require_dataset
 from keras_vit.errors import ConfigError
 from keras_vit.evaluation.device.process import NotMeasured, run_apart
+from keras_vit.evaluation.scores import Candidate, Share, draw_comparison, recommend, size_on_disk
 from keras_vit.files import write_whole
 
 NAMES = ("comparison.json", "comparison.png")
@@ -34,8 +35,8 @@ def list_candidates(models: list[str]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def measure(name: str, dataset: str, split: str, batch_size: int, like: str | None, report: Any) -> tuple:
-    """(right, count, predicted classes, milliseconds, bytes of memory) of a candidate, in a separate process."""
+def measure(name: str, dataset: str, split: str, batch_size: int, like: str | None, report: Any) -> Candidate:
+    """Measures a candidate; in a separate process, for its memory."""
     import_keras()
     import numpy as np
 
@@ -53,7 +54,8 @@ def measure(name: str, dataset: str, split: str, batch_size: int, like: str | No
     answer()
     memory, seconds = peak_memory() - before, min(seconds_per_call(answer) for _ in range(3))
     _, found = predict_examples(model, data.load(dataset, split), batch_size, tell=report)
-    return int((found.ranks == 0).sum()), len(found.ranks), found.predicted, 1e3 * seconds, memory
+    top1, size = Share(int((found.ranks == 0).sum()), len(found.ranks)), size_on_disk(os.path.expanduser(name))
+    return Candidate(name, top1, found.predicted, size, 1e3 * seconds, memory)
 
 
 def tabulate(candidates):
@@ -113,8 +115,6 @@ def compare(
     if len(names) < 2:
         raise ConfigError(f"Expected two candidates or more. Received: {', '.join(names)}. Name another file or run.")
     import_keras()
-    from keras_vit.evaluation.scores import Candidate, Share, draw_comparison, recommend, size_on_disk
-
     if split is None:
         split, said = choose_common_split(dataset, models)
         if said:
@@ -126,12 +126,9 @@ def compare(
     for name in names:
         with data.data_errors(), show_count(f"images, {Path(name).name}", examples.num_examples) as tell:
             try:
-                found = run_apart(measure, name, dataset, split, batch_size, like, hear=tell)
+                candidates.append(run_apart(measure, name, dataset, split, batch_size, like, hear=tell))
             except NotMeasured as error:
                 raise ConfigError(f"{name} cannot be compared: {error}") from None
-        right, count, predicted, milliseconds, memory = found
-        size = size_on_disk(os.path.expanduser(name))
-        candidates.append(Candidate(name, Share(right, count), predicted, size, milliseconds, memory))
     chosen, reason = recommend(candidates)
     facts = {"candidates": [c.as_dict(candidates[0]) for c in candidates], "take": chosen.name, "reason": reason}
     if as_json:

@@ -3,7 +3,7 @@
 import shlex
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from keras_vit import export, zoo
-from keras_vit.commands.parsing import Command, complete_dataset
-from keras_vit.commands.shared import Model, import_keras, require_model, try_folder
+from keras_vit.commands.parsing import Command
+from keras_vit.commands.shared import Model, complete_dataset, import_keras, require_model, try_folder
 from keras_vit.console import Console
 from keras_vit.data.datasets.schemes import require_dataset
 from keras_vit.errors import ConfigError, KerasVitError, printable
@@ -34,7 +34,7 @@ Endpoint = StrEnum("Endpoint", ("features", "attention"))
 
 CALIBRATED = 64  # images for calibration
 PICTURES = 4  # sample images on a page
-DENSE = {"num_classes": 0, "classifier": "patches"}
+DENSE: dict[str, Any] = {"num_classes": 0, "classifier": "patches"}
 SEVERAL = {"--to": list(Format), "--endpoints": list(Endpoint)}
 
 
@@ -153,12 +153,6 @@ def value_of(choice):
     return choice and str(choice)
 
 
-def load_asked(path, image_size, dense, class_vectors):
-    """The model of a file, as the options ask for it."""
-    model = zoo.load(path, image_size=image_size, **(DENSE if dense else {}))
-    return model if class_vectors is None else zoo.zero_shot(model, **open_class_vectors(class_vectors))
-
-
 def export_model(
     model: Model,
     out: Annotated[Path, typer.Option(callback=try_folder, help="The folder of the bundle.")],
@@ -262,7 +256,9 @@ def export_model(
 
     if of_run := describe_weights(path):
         tell(of_run)
-    loaded = load_asked(path, image_size, dense, class_vectors)
+    loaded = zoo.load(path, image_size=image_size, **(DENSE if dense else {}))
+    if class_vectors is not None:
+        loaded = zoo.zero_shot(loaded, **open_class_vectors(class_vectors))
     metadata = describe_provenance(model, path, loaded.config, licence)
     if title is not None:
         metadata["name"] = title

@@ -20,7 +20,7 @@ from keras_vit.commands.shared import (
 from keras_vit.console import Console, list_pairs, make_table, say
 from keras_vit.errors import ConfigError, without_secrets
 from keras_vit.evaluation import vtab as measures
-from keras_vit.evaluation.paper import VTAB_TASKS
+from keras_vit.evaluation.paper import VTAB_TASKS, describe_accuracy
 from keras_vit.trainers.choices import EVERY, MODELS, choose_checkpoint, choose_settings
 from keras_vit.trainers.plan import prepare, resolve
 from keras_vit.trainers.settings import MASKED_PATCHES, Settings
@@ -101,11 +101,6 @@ def start_training(
     except (KeyboardInterrupt, Preempted) as stopped:
         print_how_to_continue(settings, out, every, said=isinstance(stopped, (Interrupted, Preempted)))
         raise
-
-
-def describe_accuracy(mean, deviation):
-    """ "98.10 ± 0.05", in percent, as Table 2 prints it."""
-    return f"{mean:.2f}" + ("" if deviation is None else f" ± {deviation:.2f}")
 
 
 def print_protocol(console, settings, summary):

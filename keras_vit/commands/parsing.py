@@ -1,10 +1,11 @@
 """Reads command lines, and completes the values of options in the shell.
 
-The tables of names are imported only for completion.
+The tables of models are imported only for completion.
 """
 
 import glob
 import os
+from collections.abc import Callable, Iterable
 
 import typer
 
@@ -68,6 +69,20 @@ def select(names, incomplete):
     return [name for name in names if name.casefold().startswith(incomplete.casefold())]
 
 
+def complete_from(names: Iterable[str]) -> Callable[[str], list[str]]:
+    """Makes the completion of an option's value by these names.
+
+    >>> complete_from(["light1", "strong1", "strong2"])("Strong")
+    ['strong1', 'strong2']
+    """
+    known = list(names)
+
+    def complete(incomplete: str) -> list[str]:
+        return select(known, incomplete)
+
+    return complete
+
+
 def complete_model(incomplete: str) -> list[str]:
     """The variants and checkpoints whose names begin so.
 
@@ -89,37 +104,3 @@ def complete_place(incomplete: str) -> list[str]:
     paths = sorted(glob.glob(glob.escape(incomplete) + "*"))
     folders = (path + "/" if os.path.isdir(path) else path for path in paths)
     return [*complete_model(incomplete), *folders]
-
-
-def complete_recipe(incomplete: str) -> list[str]:
-    """The recipes whose names begin so.
-
-    >>> complete_recipe("finetune-f")
-    ['finetune-flowers']
-    """
-    from keras_vit.training.recipe_rows import RECIPES
-    from keras_vit.training.scaling import FAMILIES
-
-    return select([*FAMILIES, *RECIPES], incomplete)
-
-
-def complete_augmentation(incomplete: str) -> list[str]:
-    """The augmentations whose names begin so.
-
-    >>> complete_augmentation("strong")
-    ['strong1', 'strong2']
-    """
-    from keras_vit.data.augment.rows import AUGMENTATIONS
-
-    return select(AUGMENTATIONS, incomplete)
-
-
-def complete_dataset(incomplete: str) -> list[str]:
-    """The datasets, and the beginnings such as "folder:", whose names begin so.
-
-    >>> complete_dataset("fo")
-    ['folder:']
-    """
-    from keras_vit.data.datasets.schemes import DATASETS
-
-    return select([f"{row.name}:" if row.argument else row.name for row in DATASETS.values()], incomplete)

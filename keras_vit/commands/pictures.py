@@ -8,10 +8,12 @@ from typing import Annotated
 import typer
 
 from keras_vit import data, inspection, models, pages, zoo
-from keras_vit.commands.parsing import complete_augmentation, complete_place, complete_recipe
+from keras_vit.commands.parsing import complete_place
 from keras_vit.commands.shared import (
     Data,
     Model,
+    complete_augmentation,
+    complete_recipe,
     import_keras,
     require_model,
     show_text,

@@ -38,17 +38,13 @@ FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # that b
 
 
 def as_cell(name):
-    """A name as a cell of CSV: in one line, without control characters, with an apostrophe before a formula."""
+    """A name as a cell of CSV: in one line, without control characters, with an apostrophe before a formula (OWASP)."""
     text = printable("" if name is None else name)
     return f"'{text}" if text.startswith(FORMULA) else text
 
 
 def write_csv(predictions: "Iterable[Prediction]", file: IO[str]) -> None:
-    """Writes a header and a line for each prediction: image, class_1, probability_1, class_2, ...
-
-    In names, control characters are escaped, and a name that a spreadsheet would read as a formula gets an apostrophe
-    (OWASP, CSV Injection). JSON has the names unchanged.
-    """
+    """Writes a header and a line for each prediction: image, class_1, probability_1, class_2, ..."""
     writer = csv.writer(file, lineterminator="\n")
     for number, prediction in enumerate(predictions):
         if not number:

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from keras_vit.commands.parsing import complete_recipe, select
+from keras_vit.commands.parsing import select
+from keras_vit.commands.shared import complete_recipe
 from keras_vit.console import Console, list_pairs
 from keras_vit.training.recipe_rows import RECIPES
 from keras_vit.training.recipes import Recipe

@@ -37,7 +37,6 @@ TYPES = {
     ".png": "image/png",
     ".jpg": "image/jpeg",
 }
-BINARY = "application/octet-stream"
 
 
 class PageHandler(SimpleHTTPRequestHandler):
@@ -46,7 +45,7 @@ class PageHandler(SimpleHTTPRequestHandler):
     Any other Host may come from a site whose name was made to resolve to this address (DNS rebinding).
     """
 
-    extensions_map = TYPES | {"": BINARY}
+    extensions_map = TYPES
     server_version, sys_version = "keras-vit", ""
 
     def handle(self):

@@ -12,13 +12,20 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from keras_vit.commands.parsing import complete_augmentation, complete_dataset, complete_place, complete_recipe
+from keras_vit.commands.parsing import complete_from, complete_place
 from keras_vit.console import Console
-from keras_vit.data.datasets.schemes import describe_schemes
+from keras_vit.data.augment.rows import AUGMENTATIONS
+from keras_vit.data.datasets.schemes import DATASETS, describe_schemes
 from keras_vit.files import require_local
 from keras_vit.trainers.settings import parameters_of_settings
+from keras_vit.training.recipe_rows import RECIPES
 from keras_vit.training.runs.folder import model_of, require_writable
+from keras_vit.training.scaling import FAMILIES
 from keras_vit.zoo.names import registry
+
+complete_recipe = complete_from((*FAMILIES, *RECIPES))
+complete_augmentation = complete_from(AUGMENTATIONS)
+complete_dataset = complete_from(f"{row.name}:" if row.argument else row.name for row in DATASETS.values())
 
 # Options that several commands have.
 Model = Annotated[

@@ -114,15 +114,11 @@ class JaxStrategy:
         return f"{', '.join(sorted(kinds))}; JAX{processes}"
 
 
-def names_several_processes():
-    """Whether the environment names other processes to train with, by Keras' variables or a TPU pod's hosts."""
-    several = int(os.environ.get("KERAS_DISTRIBUTION_NUM_PROCESSES") or 1) > 1
-    return several or "," in os.environ.get("TPU_WORKER_HOSTNAMES", "")
-
-
 def make_jax_strategy(devices=None, model_parallel=1):
     """Makes the strategy of the named devices (None: all) of all processes that the environment names."""
-    if names_several_processes() and not jax.distributed.is_initialized():
+    several = int(os.environ.get("KERAS_DISTRIBUTION_NUM_PROCESSES") or 1) > 1
+    several = several or "," in os.environ.get("TPU_WORKER_HOSTNAMES", "")  # of a TPU pod
+    if several and not jax.distributed.is_initialized():
         keras.distribution.initialize()
     if model_parallel > 1 and jax.process_count() > 1:
         raise ConfigError(
@@ -167,17 +163,3 @@ def iterate_batches(iterator, distribution, keras_iterate=JAXEpochIterator._get_
 
 
 JAXEpochIterator._get_distributed_iterator = iterate_batches
-
-
-def read_whole(value):
-    """The array of a variable's value, from all devices that hold parts of it; all processes must call it."""
-    if not value.is_fully_addressable and not value.is_fully_replicated:
-        value = multihost_utils.process_allgather(value, tiled=True)
-    return np.asarray(value)
-
-
-def any_process(flag):
-    """Whether the flag is set in any process; all must call it."""
-    if jax.process_count() == 1:
-        return flag
-    return bool(multihost_utils.process_allgather(np.asarray(flag)).any())

@@ -38,15 +38,7 @@ def cut(leaf, count):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class DistributedModel(keras.Model):
-    """A `keras.Model` that trains alike on one device and on many: construct it in the strategy's scope.
-
-    The gradient of a step is that of the global batch, however that is distributed.
-
-    Attributes:
-        distribute_strategy: the `JaxStrategy` of that scope.
-        microbatches: number of microbatches per batch. They are computed one after the other before a single update:
-            less memory, same result (the official code's accum_steps). Set it before `fit`.
-    """
+    """The `DistributedModel` of model.py, for JAX; `distribute_strategy` is the `JaxStrategy` of the scope."""
 
     microbatches: int = 1
 

@@ -1,6 +1,8 @@
 """One update from the global gradient, for any number of replicas and accumulated batches."""
 
 import contextlib
+import numbers
+import re
 
 import keras
 from keras import ops
@@ -33,8 +35,10 @@ class GlobalUpdate:
     """Mixin before a Keras optimizer: one update from the global gradient, the same on every replica.
 
     The gradients are first summed over the replicas. Then each replica accumulates, clips, decays, applies and averages
-    on its own copy of the variables, so that no communication is under a condition. Subclasses define
-    `decays(variable)` and `multiplier(variable)`.
+    on its own copy of the variables, so that no communication is under a condition.
+
+    Args:
+        rate_multipliers, momentum_dtype: see `keras_vit.training.optimizers`.
 
     Attributes:
         unfinished: while True, the end of a `fit` does not put the averaged weights into the model.
@@ -42,16 +46,41 @@ class GlobalUpdate:
 
     unfinished = False
 
-    def add_slot(self, variable, name, dtype=None):
-        """Makes a zero variable of the shape of `variable`, on its devices, and of its dtype if `dtype` is None."""
+    def __init__(self, learning_rate, *, rate_multipliers=None, momentum_dtype=None, **options):
+        if isinstance(learning_rate, numbers.Real):  # Keras refuses numpy's
+            learning_rate = float(learning_rate)
+        super().__init__(learning_rate, **options)
+        self.rate_multipliers = dict(rate_multipliers or {})
+        self.momentum_dtype = momentum_dtype
+
+    def get_config(self):
+        own = {"rate_multipliers": self.rate_multipliers, "momentum_dtype": self.momentum_dtype}
+        return {**super().get_config(), **own}
+
+    def multiplier(self, variable):
+        """The factor of the learning rate of the variable."""
+        factors = (factor for pattern, factor in self.rate_multipliers.items() if re.search(pattern, variable.path))
+        return next(factors, 1.0)
+
+    def add_slots(self, variables, name, dtype=None):
+        """A new zero variable for each of `variables`, on the same devices; by default in float32 at least."""
         strategy = getattr(self, "_distribution_strategy", None)  # other backends have none
         if several_workers(strategy):
             # TensorFlow's collectives, which make a variable equal on all workers, do not support bfloat16.
             dtype = None
-        with strategy.extended.colocate_vars_with(variable.value) if strategy else contextlib.nullcontext():
-            path = f"{variable.path.replace('/', '_')}_{name}"
-            layout = getattr(variable, "_layout", None)  # on JAX: how the variable is split over devices
-            return self.add_variable(variable.shape, dtype=dtype or variable.dtype, layout=layout, name=path)
+        slots = []
+        for variable in variables:
+            with strategy.extended.colocate_vars_with(variable.value) if strategy else contextlib.nullcontext():
+                path = f"{variable.path.replace('/', '_')}_{name}"
+                layout = getattr(variable, "_layout", None)  # on JAX: how the variable is split over devices
+                own = dtype or keras.backend.result_type(variable.dtype, "float32")
+                slots.append(self.add_variable(variable.shape, dtype=own, layout=layout, name=path))
+        return slots
+
+    def store_moment(self, slot, moment):
+        """Stores a first moment, rounded to `momentum_dtype`."""
+        # Rounded even if the slot has another dtype, so that several workers train like one.
+        slot.assign(ops.cast(ops.cast(moment, self.momentum_dtype or slot.dtype), slot.dtype))
 
     def index(self, variable):
         """The index of `variable` among those that the optimizer was built for."""
@@ -91,10 +120,12 @@ class GlobalUpdate:
 
     def update(self, grads, variables):
         """Clips, decays and applies `grads`, the global gradient, then averages the weights."""
+        grads = [ops.cast(grad, keras.backend.result_type(grad.dtype, "float32")) for grad in grads]
         grads = self._clip_gradients(grads)
         for grad, variable in zip(grads, variables, strict=True):
             rate = ops.cast(self.learning_rate, "float32") * self.multiplier(variable)
-            if self.weight_decay and self.decays(variable) and self._use_weight_decay(variable):
+            # As in the official code, only kernels decay.
+            if self.weight_decay and variable.name.endswith("kernel") and self._use_weight_decay(variable):
                 variable.assign_sub(variable * (rate * self.weight_decay))
             self.update_step(grad, variable, rate)
         if self.use_ema:

@@ -14,8 +14,7 @@ if TENSORFLOW:
     import tensorflow as tf
 if JAX:
     import jax
-
-    from keras_vit.distribution import jax_devices
+    from jax.experimental import multihost_utils
 
 
 def replica_count():
@@ -49,7 +48,7 @@ def is_chief(model):
 def any_worker(strategy, read_flag):
     """Whether `read_flag()` is true on any worker; all workers must call this."""
     if JAX:
-        return jax_devices.any_process(bool(read_flag()))
+        return bool(multihost_utils.process_allgather(np.asarray(bool(read_flag()))).any())
     if not several_workers(strategy):
         return bool(read_flag())
     flags = strategy.experimental_distribute_values_from_function(lambda _: tf.constant(float(bool(read_flag()))))
@@ -105,7 +104,10 @@ def read_values(variable, strategy):
     On several workers all of them must call it.
     """
     if JAX:
-        return jax_devices.read_whole(variable.value)
+        value = variable.value
+        if not value.is_fully_addressable and not value.is_fully_replicated:
+            value = multihost_utils.process_allgather(value, tiled=True)
+        return np.asarray(value)
     if strategy.num_replicas_in_sync == 1 or variable.value.synchronization != tf.VariableSynchronization.ON_READ:
         return np.asarray(variable.numpy())
     n = strategy.num_replicas_in_sync

@@ -37,12 +37,14 @@ def require_features(split, features, labels):
     return features, labels
 
 
-def require_one_width(train_features, test_features):
-    """Refuses test features that are not (m, d) with the training features' width d."""
-    widths = [np.shape(features)[1:] for features in (train_features, test_features)]
-    if len(widths[1]) != 1 or widths[0] != widths[1]:
-        received = " and ".join(",".join(map(str, width)) or "no axis" for width in widths)
+def require_matching(train_features, train_labels, test_features):
+    """Checks training features and labels, and that test features are (m, d) too; returns the three as arrays."""
+    train, labels = require_features("train", train_features, train_labels)
+    test = np.asarray(test_features)
+    if test.ndim != 2 or train.shape[1] != test.shape[1]:
+        received = " and ".join(",".join(map(str, x.shape[1:])) or "no axis" for x in (train, test))
         raise ConfigError(f"Training and test features must have one width. Received: {received}.")
+    return train, labels, test
 
 
 def extract_features(
@@ -56,8 +58,7 @@ def extract_features(
     Args:
         model: a model of this package, trained or not; or an exported one that gives vectors.
         examples: from `keras_vit.data.load`, with one class each.
-        batch_size: affects only the time.
-        tell: called after every batch with the number of examples so far.
+        batch_size, tell: as for `evaluate`.
 
     >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None)
     >>> extract_features(model, keras_vit.data.load("digits", "test"))[0].shape
@@ -160,9 +161,8 @@ def few_shot(
     >>> few_shot(features, labels, features, labels, shots=2)
     1.0
     """
-    train_features, train_labels = require_features("train", train_features, train_labels)
     test_features, test_labels = require_features("test", test_features, test_labels)
-    require_one_width(train_features, test_features)
+    train_features, train_labels, test_features = require_matching(train_features, train_labels, test_features)
     chosen = choose(train_labels, shots, seed)
     return score(train_features[chosen], train_labels[chosen], test_features, test_labels, l2)
 

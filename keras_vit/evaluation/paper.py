@@ -1,6 +1,5 @@
 """The paper's printed numbers as rows, each under the table that prints it."""
 
-import functools
 import importlib.resources
 import json
 from collections.abc import Iterable
@@ -53,18 +52,11 @@ VTAB_GROUPS = {
 VTAB_TASKS = VTAB_GROUPS["Natural"] | VTAB_GROUPS["Specialized"] | VTAB_GROUPS["Structured"]
 
 
-@functools.cache
-def tables() -> dict:
-    """{table: {"title", "columns", "rows"}}, as printed; None for a dash in the paper.
+def published(table: int | str) -> list[dict]:
+    """The rows of one of the paper's tables, {column: value}, as printed; None for a dash in the paper.
 
     Tables 5 and 6 disagree on ViT-H/14 (ImageNet 88.04 and 88.08), and Table 6 prints 859 exaFLOPs for 7 epochs of
     R50x1+ViT-L/16, although half of its 14 epochs is 834.
-    """
-    return json.loads(importlib.resources.files("keras_vit.evaluation").joinpath("paper.json").read_text("utf-8"))
-
-
-def published(table: int | str) -> list[dict]:
-    """The rows of one of the paper's tables, {column: value}.
 
     Args:
         table: 1, 2, 5, 6, 7, 8 or 9; "Figure 2", the means of VTAB's groups; "B.1.2", masked patch prediction; "D.9",
@@ -76,7 +68,8 @@ def published(table: int | str) -> list[dict]:
     >>> [row["exaFLOPs"] for row in published(6) if row["model"] == "ViT-L/16"]
     [783, 1567]
     """
-    known = tables()
+    # {table: {"title", "columns", "rows"}}
+    known = json.loads(importlib.resources.files("keras_vit.evaluation").joinpath("paper.json").read_text("utf-8"))
     if str(table) not in known:
         raise UnknownNameError(describe_unknown("table of numbers", str(table), known))
     found = known[str(table)]
@@ -151,6 +144,11 @@ def find_published(model: str | None, dataset: str, shots: int | None = None) ->
     return found
 
 
+def describe_accuracy(value: float, deviation: float | None) -> str:
+    """ "98.10 ± 0.05", in percent, as Table 2 prints it."""
+    return f"{value:.2f}" + ("" if deviation is None else f" ± {deviation:.2f}")
+
+
 def describe_published(rows: Iterable[dict]) -> list[str]:
     """The rows of `find_published`, one line each.
 
@@ -159,9 +157,8 @@ def describe_published(rows: Iterable[dict]) -> list[str]:
     """
     lines = []
     for row in rows:
-        deviation = "" if row["deviation"] is None else f" ± {row['deviation']:.2f}"
         source = f", pre-trained on {row['pre-training']}" if row["pre-training"] else ""
         source += f", top-5 {row['top-5']:.2f} %" if "top-5" in row else ""
         where = f"Table {row['table']}" if row["table"].isdigit() else f"Appendix {row['table']}"
-        lines.append(f"{row['value']:.2f}{deviation} %  {row['model']}{source} ({where})")
+        lines.append(f"{describe_accuracy(row['value'], row['deviation'])} %  {row['model']}{source} ({where})")
     return lines

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from keras_vit.errors import ConfigError
-from keras_vit.evaluation.frozen_features import SEEDS, few_shot, require_features, require_one_width
+from keras_vit.evaluation.frozen_features import SEEDS, few_shot, require_matching
 from keras_vit.evaluation.scores import Share
 from keras_vit.models.vectors import unit_vectors
 
@@ -17,13 +17,6 @@ STRENGTHS = (-6, -4, -2, 0, 2, 4, 6)  # decimal exponents of C at the begin of t
 FINEST = 1 / 8  # of a decade: the last step of the search (CLIP, arXiv 2103.00020, appendix A.3)
 SMALL = 1 << 23  # up to so many feature values, one thread is used
 MOST_STEPS = 1000  # of L-BFGS, as in CLIP's
-
-
-def require_matching(train_features, train_labels, test_features):
-    """The three as arrays, if they fit."""
-    train, labels = require_features("train", train_features, train_labels)
-    require_one_width(train, test_features)
-    return train, labels, np.asarray(test_features)
 
 
 def nearest_neighbours(
@@ -97,13 +90,12 @@ def find_best(right):
     return max(sorted(right), key=right.get)
 
 
-def choose_strength(train_features: np.ndarray, train_labels: np.ndarray, seed: int = 0) -> float:
+def choose_strength(train: np.ndarray, labels: np.ndarray, seed: int) -> float:
     """Chooses the inverse penalty C of `linear_probe`: the one with the best accuracy on the held-out part.
 
     The search is that of CLIP's authors: 10^-6, 10^-4, ..., 10^6, then both sides of the best one at half the distance,
     and so on down to an eighth of a decade. Among equally good ones the smallest is chosen.
     """
-    train, labels = require_features("train", train_features, train_labels)
     held = hold_out(labels, seed)
     if not held.any() or len(np.unique(labels[~held])) < 2:
         raise ConfigError(
@@ -130,8 +122,7 @@ def linear_probe(
     each class; then it is fitted to all training examples.
 
     Args:
-        train_features, train_labels: (n, d), and class numbers from 0, (n,), as `extract_features` gives them.
-        test_features: (m, d).
+        train_features, train_labels, test_features: as for `nearest_neighbours`.
         seed: seed of the choice of the examples that are held out.
 
     Raises:

@@ -82,9 +82,8 @@ def mean_iou(
     Args:
         model: a model with classifier="patches" and the examples' classes; or an exported one.
         examples: from a "masks:FOLDER".
-        batch_size: affects only the time.
         keep: number of the worst masks to keep.
-        tell: called after every batch with the number of examples so far.
+        batch_size, tell: as for `evaluate`.
 
     Raises:
         ConfigError: for examples without masks, a model with one class per image, or one with other classes.
@@ -94,7 +93,13 @@ def mean_iou(
     0.81
     """
     require_described(model)
-    require_masks(model, examples)
+    if not examples.masked:
+        raise ConfigError(f"{examples.name} has no masks. Expected masks:FOLDER, a folder with images/ and masks/.")
+    if model.config.classifier != "patches":
+        raise ConfigError(
+            f"{model.name} gives an image one class, but {examples.name} has one for each pixel. Fine-tune a model on "
+            "it: keras-vit finetune --task segmentation."
+        )
     names, batches = matched_batches(model, examples, batch_size)
     confusion, worst, seen = np.zeros((len(names), len(names)), "int64"), [], 0
     for images, labels, weights in batches:
@@ -113,17 +118,6 @@ def mean_iou(
     if not seen:
         raise ConfigError(f"No mask of {examples.name} has a pixel that counts: all of them are 255.")
     return score_confusion(confusion, names, seen, worst)
-
-
-def require_masks(model, examples):
-    """Refuses examples or a model without a class per pixel."""
-    if not examples.masked:
-        raise ConfigError(f"{examples.name} has no masks. Expected masks:FOLDER, a folder with images/ and masks/.")
-    if model.config.classifier != "patches":
-        raise ConfigError(
-            f"{model.name} gives an image one class, but {examples.name} has one for each pixel. Fine-tune a model on "
-            "it: keras-vit finetune --task segmentation."
-        )
 
 
 def draw_masks(found: Segmentation, path: str | os.PathLike) -> None:

@@ -39,42 +39,25 @@ MODELS = {False: "ViT-B/16", True: "ViT-S/16"}  # the defaults of fine-tuning an
 EVERY = 200  # steps between checkpoints
 
 
-def choose_finetuning(dataset, model):
-    """Table 4's recipe; for other datasets "finetune-photos"."""
-    name = FINE_TUNING.get(dataset, PHOTOS.name)
-    if dataset == "imagenet2012" and model in OWN_ROW:
-        name = f"{name}-{model}"
-    return name, dataset in FINE_TUNING
-
-
-def choose_pretraining(dataset, model):
-    """Table 3's recipe for a ViT or hybrid, BiT's for a ResNet; that of ImageNet for other datasets."""
-    resnet = variant(model).family == "ResNet"
-    if dataset.startswith("jft"):
-        return "pretrain-jft", True
-    if dataset == "imagenet21k":
-        return "bit-i21k" if resnet else "pretrain-imagenet21k", True
-    return "bit-i1k" if resnet else "pretrain-imagenet", dataset == "imagenet2012"
-
-
-def choose_masked_patches(dataset):
-    """Appendix B.1.2's recipe: a million steps on JFT, a tenth of that on any other dataset."""
-    if dataset.startswith("jft"):
-        return "pretrain-masked-patches", True
-    return "pretrain-masked-patches-100k", dataset == "imagenet2012"
-
-
 def choose_recipe(dataset: str, model: str, pretrain: bool, objective: str | None = None) -> tuple[str, bool]:
     """(name of a recipe, whether the paper trains on that dataset).
 
     >>> choose_recipe("cifar100", "ViT-B/16", pretrain=False), choose_recipe("digits", "R50x1", pretrain=True)
     (('finetune-cifar100', True), ('bit-i1k', False))
     """
-    name = bare_name(dataset).partition("/")[0]  # "vtab" for each of its tasks
-    if objective == "masked-patches":
-        return choose_masked_patches(name)
-    choose = choose_pretraining if pretrain else choose_finetuning
-    return choose(name, model.partition(":")[0])
+    name, model = bare_name(dataset).partition("/")[0], model.partition(":")[0]  # "vtab" for each of its tasks
+    jft, imagenet = name.startswith("jft"), name == "imagenet2012"
+    if objective == "masked-patches":  # Appendix B.1.2: a million steps on JFT, a tenth of that on any other dataset
+        return ("pretrain-masked-patches", True) if jft else ("pretrain-masked-patches-100k", imagenet)
+    if not pretrain:
+        recipe = FINE_TUNING.get(name, PHOTOS.name)
+        return f"{recipe}-{model}" if imagenet and model in OWN_ROW else recipe, name in FINE_TUNING
+    resnet = variant(model).family == "ResNet"  # BiT's recipes; else Table 3's, on other datasets that of ImageNet
+    if jft:
+        return "pretrain-jft", True
+    if name == "imagenet21k":
+        return "bit-i21k" if resnet else "pretrain-imagenet21k", True
+    return "bit-i1k" if resnet else "pretrain-imagenet", imagenet
 
 
 def choose_checkpoint(model: str) -> str:
@@ -159,10 +142,6 @@ def choose_settings(folder: Path, given: Mapping[str, Any], pretrain: bool, resu
     return Settings(**{"model": MODELS[pretrain], **given, "pretrain": pretrain})
 
 
-def is_same_setting(name, before, now):
-    return before == now or (name == "dataset" and isinstance(before, str) and locate_dataset(before) == now)
-
-
 def require_same_settings(settings: Settings, folder: Path, begun: Mapping[str, Any]) -> Settings:
     """Checks settings against the run in `folder`; returns them with that run's batch size and learning rate.
 
@@ -172,7 +151,9 @@ def require_same_settings(settings: Settings, folder: Path, begun: Mapping[str, 
     defaults = {field.name: field.default for field in dataclasses.fields(Settings)}
     for name, now in settings.as_recorded().items():
         before = begun["settings"].get(name, defaults[name])
-        if name not in CHANGEABLE and not is_same_setting(name, before, now):
+        if name == "dataset" and isinstance(before, str):
+            before = locate_dataset(before)
+        if name not in CHANGEABLE and before != now:
             raise ConfigError(
                 f"The run in {folder} was begun with {name}={before!r}. Received: {name}={now!r}. Resume it as "
                 "it was begun, by its folder alone, or choose another folder."

@@ -136,7 +136,7 @@ def recipe_for(settings: Settings, examples: data.Examples, replicas: int = 1) -
 def load_model(settings, recipe, examples):
     """Loads the model with a head for the dataset's classes, or with masked patch prediction around it.
 
-    The recipe decides how it is built, the settings which weights train.
+    The recipe decides how it is built, the settings which weights train. Call it in the strategy's scope.
     """
     arguments = {"dtype": settings.precision, **recipe.model_arguments}
     if settings.position_embedding_at is not None:
@@ -151,11 +151,6 @@ def load_model(settings, recipe, examples):
         model = zoo.load(settings.model, weights=None, **arguments)
     else:
         model = zoo.load(choices.choose_checkpoint(settings.model), **arguments)
-    return choose_what_learns(settings, model)
-
-
-def choose_what_learns(settings: Settings, model):
-    """Freezes layers and adds LoRA, by the settings; call it in the strategy's scope, before `compile`."""
     if settings.freeze == BACKBONE:
         training.freeze(model, except_for=["pre_logits|head"])
     elif settings.freeze is not None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import keras
 import numpy as np
 
 from keras_vit import data, training
@@ -24,7 +25,7 @@ from keras_vit.files import write_whole
 from keras_vit.models.variants import VARIANTS
 from keras_vit.trainers.choices import EVERY
 from keras_vit.trainers.plan import recipe_for, require_outside_dataset, resolve
-from keras_vit.trainers.search import begin_search, describe_point, load_examples, make_grid, search_fields
+from keras_vit.trainers.search import describe_point, load_examples, make_grid, search_fields
 from keras_vit.trainers.settings import Settings, parse_search
 from keras_vit.trainers.train import train
 from keras_vit.training.errors import RunError
@@ -76,7 +77,9 @@ def hyper_rule_for(settings, strategy):
 
 def find_settings(settings, out, tell, every):
     """(the settings of the final runs, the fields of the recipe that the search found, its scores)."""
-    strategy, recipe = begin_search(settings)
+    strategy = training.strategy(settings.strategy)
+    keras.utils.set_random_seed(settings.seed)
+    recipe = recipe_for(settings, load_examples(settings)[0], strategy.num_replicas_in_sync)
     rates_given = "learning_rate" in parse_search(settings.search or [])
     wanted = dataclasses.replace(settings, grid_search=bool(recipe.learning_rates) and not rates_given)
     grid = make_grid(wanted, recipe) if wanted.searches else {}

@@ -160,16 +160,6 @@ class TrainingResult:
         return self.score if self.metric == "accuracy" else None
 
 
-def load_best(model, folder):
-    """Loads a run's best weights into the model, if there are any, and returns their epoch."""
-    path = folder / "best.weights.npz"
-    row = find_row(path)
-    if row is None or not path.is_file():
-        return None
-    training.load_weights(model, path)
-    return row["epoch"]
-
-
 def judge_classes(run, model, examples, batch_size):
     """("accuracy", its value, its interval, a sentence) of the model; writes the mistakes."""
     found = evaluation.collect_predictions(model, examples.evaluation(batch_size, model.preprocessing))
@@ -220,7 +210,10 @@ def judge(run, model, recipe, splits, tell):
         elif metric:
             tell(f"{name} error of the corrupted patches' pixels, squared: {score:.4f}.")
     elif judged:
-        best = load_best(model, run.folder)
+        path = run.folder / "best.weights.npz"
+        if (row := find_row(path)) is not None and path.is_file():
+            training.load_weights(model, path)
+            best = row["epoch"]
         if splits.train.multi_label:
             metric, score, interval, said = judge_several_classes(model, judged, batch_size)
         elif splits.train.masked:

@@ -4,8 +4,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import keras
-
 from keras_vit import data, training
 from keras_vit.data.augment.rows import find_augmentation
 from keras_vit.errors import ConfigError
@@ -15,7 +13,6 @@ from keras_vit.trainers.plan import (
     evaluation_batches,
     load_model,
     objective_of,
-    recipe_for,
     training_batches,
 )
 from keras_vit.trainers.settings import Settings, parse_search
@@ -67,30 +64,22 @@ def load_examples(settings: Settings) -> tuple[data.Examples, data.Examples]:
     return train.with_objective(objective), data.load(settings.dataset, "validation").with_objective(objective)
 
 
-def begin_search(settings):
-    """(strategy, recipe) of a search; the seed is set."""
-    strategy = training.strategy(settings.strategy)
-    keras.utils.set_random_seed(settings.seed)
-    return strategy, recipe_for(settings, load_examples(settings)[0], strategy.num_replicas_in_sync)
-
-
 def search_fields(
     settings: Settings,
     recipe: training.Recipe,
     folder: Path,
     tell: Callable[[str], object],
     every: int,
-    grid: dict | None = None,
+    grid: dict,
 ) -> SearchResult:
-    """Finds the best point of the settings' grid, or of `grid`, on the development set. As in Appendix B.1.1, the
-    search never trains on the examples that it evaluates, whatever the run itself trains on. Call it in the strategy's
-    scope; `folder` keeps the scores, so that a killed search can continue.
+    """Finds the best point of a grid on the development set. As in Appendix B.1.1, the search never trains on the
+    examples that it evaluates, whatever the run itself trains on. Call it in the strategy's scope; `folder` keeps the
+    scores, so that a killed search can continue.
 
     Raises:
         ConfigError: when there is nothing to try, or a value is invalid.
         DataError: when nothing is held out of the training examples.
     """
-    grid = make_grid(settings, recipe) if grid is None else grid
     examples, held_out = load_examples(settings)
     if examples.multi_label:
         raise ConfigError("A search ranks by accuracy, and images of several classes have none.")

@@ -25,7 +25,7 @@ from keras_vit.trainers.choices import (
     require_same_settings,
 )
 from keras_vit.trainers.report import TrainingResult, describe_training, judge
-from keras_vit.trainers.search import search_fields
+from keras_vit.trainers.search import make_grid, search_fields
 from keras_vit.trainers.settings import MASKED_PATCHES, Settings, with_settings
 from keras_vit.training.runs.folder import RunFolder, describe_weights, read_config
 from keras_vit.training.runs.history import list_epoch_ends, read_rows
@@ -88,9 +88,6 @@ def train(
         progress: a function of (steps, epochs, batch size, first step, rows=, monitor=) that makes a callback with a
             method `close`; None: Keras prints a line per epoch, if there is `tell`.
         found: fields of the recipe that a search has found.
-
-    Raises:
-        KerasVitError: for anything that cannot be trained.
     """
     verbose = 2 if tell and not progress else 0
     tell = tell or (lambda sentence: None)
@@ -117,7 +114,8 @@ def train(
         with strategy.scope():
             if settings.searches:
                 if not begun:
-                    recipe = search_fields(settings, recipe, run.folder / "search", tell, every).recipe
+                    grid = make_grid(settings, recipe)
+                    recipe = search_fields(settings, recipe, run.folder / "search", tell, every, grid).recipe
                 keras.utils.set_random_seed(settings.seed)
             model = plan.load_model(settings, recipe, splits.train)
             microbatches = plan.count_microbatches(settings, recipe, model)

@@ -26,30 +26,14 @@ if TYPE_CHECKING:
 HEAD = ("head", "pre_logits")
 
 
-def find_depths(model):
-    """{layer name: depth} of the layers with weights: 0 before the first block, L + 1 after the last.
-
-    Blocks are the layers named encoderblock_i or blockI_unitJ; in a hybrid the ResNet's blocks come first.
-    """
-    layers = [layer.name for layer in model.layers if layer.weights]
-    blocks = [name for name in layers if re.fullmatch(r"encoderblock_\d+|block\d+_unit\d+", name)]
-    depth, found = 0, {}
-    for name in layers:
-        if name in blocks:
-            depth = blocks.index(name) + 1
-        elif blocks and depth == len(blocks):
-            depth += 1
-        found[name] = depth
-    return found
-
-
 def layer_decay(model: keras.Model, rate: float) -> dict[str, float]:
     """Factors rate ** (L + 1 - depth) of the learning rate for an optimizer's `rate_multipliers` (arXiv 2106.08254).
 
     The head and the last norm keep the factor 1; the embeddings have the smallest.
 
     Args:
-        model: a model; its top-level layers have the depths.
+        model: a model; its top-level layers have the depths, 0 before the first block and L + 1 after the last. In a
+            hybrid the ResNet's blocks come first.
         rate: in (0, 1], such as 0.75.
 
     Raises:
@@ -61,9 +45,16 @@ def layer_decay(model: keras.Model, rate: float) -> dict[str, float]:
     >>> optimizer = keras_vit.training.SGD(0.03, rate_multipliers=layer_decay(model, 0.75))
     """
     require_within(LAYER_DECAY, rate=rate)
-    found = find_depths(model)
-    last = max(found.values())
-    return {f"^{re.escape(name)}/": rate ** (last - depth) for name, depth in found.items()}
+    layers = [layer.name for layer in model.layers if layer.weights]
+    blocks = [name for name in layers if re.fullmatch(r"encoderblock_\d+|block\d+_unit\d+", name)]
+    depth, depths = 0, {}
+    for name in layers:
+        if name in blocks:
+            depth = blocks.index(name) + 1
+        elif blocks and depth == len(blocks):
+            depth += 1
+        depths[name] = depth
+    return {f"^{re.escape(name)}/": rate ** (depth - own) for name, own in depths.items()}
 
 
 def freeze_first(model: keras.Model, count: int) -> list[str]:
@@ -228,16 +219,6 @@ def weigh_classes(batches: tf.data.Dataset, weights: Sequence[float] | np.ndarra
     return batches.map(weigh, tf.data.AUTOTUNE, deterministic=True)
 
 
-def answer(teacher, images):
-    """The probabilities (n, classes), float32, of images (n, h, w, c) in [0, 1]."""
-    import tensorflow as tf
-
-    own = teacher.preprocessing
-    pixels = tf.image.resize(images, own.image_size, own.interpolation, antialias=True)
-    inputs = (pixels - np.array(own.mean, "float32")) / np.array(own.std, "float32")
-    return to_probabilities(teacher.predict_on_batch(inputs.numpy()).astype("float32"), teacher)
-
-
 def with_answers(batches: tf.data.Dataset, teacher: keras.Model, seen: Preprocessing) -> tf.data.Dataset:
     """Replaces the labels of training batches (images, labels, ...) by the teacher's probabilities for these images.
 
@@ -255,11 +236,16 @@ def with_answers(batches: tf.data.Dataset, teacher: keras.Model, seen: Preproces
     """
     import tensorflow as tf
 
-    folded, classes = fold(teacher), teacher.output_shape[-1]
+    folded, own, classes = fold(teacher), teacher.preprocessing, teacher.output_shape[-1]
+
+    def answer(inputs):
+        return to_probabilities(folded.predict_on_batch(inputs).astype("float32"), folded)
 
     def label(images, labels, *weights):
         pixels = images * np.array(seen.std, "float32") + np.array(seen.mean, "float32")
-        answers = tf.numpy_function(lambda x: answer(folded, x), [pixels], tf.float32)
-        return images, tf.ensure_shape(answers, (images.shape[0], classes)), *weights
+        pixels = tf.image.resize(pixels, own.image_size, own.interpolation, antialias=True)
+        inputs = (pixels - np.array(own.mean, "float32")) / np.array(own.std, "float32")
+        answers = tf.ensure_shape(tf.numpy_function(answer, [inputs], tf.float32), (images.shape[0], classes))
+        return images, answers, *weights
 
     return batches.map(label)

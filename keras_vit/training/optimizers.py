@@ -16,8 +16,6 @@ schedules and averages count updates.
 from __future__ import annotations
 
 import math
-import numbers
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
@@ -26,7 +24,6 @@ from keras import ops
 
 from keras_vit.distribution import GlobalUpdate
 from keras_vit.errors import ConfigError
-from keras_vit.layers.base import wide_type, widen
 
 if TYPE_CHECKING:
     from typing import TypeAlias, Unpack
@@ -150,54 +147,8 @@ class OptimizerOptions(TypedDict, total=False):
     name: str
 
 
-class ReplicaSafeOptimizer(GlobalUpdate):
-    """The base of our three optimizers: decay of kernels, learning-rate factors, slots of another dtype."""
-
-    def __init__(
-        self,
-        learning_rate,
-        *,
-        rate_multipliers=None,
-        momentum_dtype=None,
-        **options,
-    ):
-        if isinstance(learning_rate, numbers.Real):  # Keras refuses numpy's
-            learning_rate = float(learning_rate)
-        super().__init__(learning_rate, **options)
-        self.rate_multipliers = dict(rate_multipliers or {})
-        self.momentum_dtype = momentum_dtype
-
-    def decays(self, variable):
-        """Whether the weight decay applies to the variable: to kernels, as in the official code."""
-        return variable.name.endswith("kernel")
-
-    def multiplier(self, variable):
-        """The factor of the learning rate of the variable."""
-        factors = (factor for pattern, factor in self.rate_multipliers.items() if re.search(pattern, variable.path))
-        return next(factors, 1.0)
-
-    def update(self, grads, variables):
-        super().update([widen(grad) for grad in grads], variables)
-
-    def add_slots(self, variables, name, dtype=None):
-        """A new zero variable for each of `variables`, on the same device; by default in float32 at least."""
-        return [self.add_slot(variable, name, dtype or wide_type(variable.dtype)) for variable in variables]
-
-    def store_moment(self, slot, moment):
-        """Stores a first moment, rounded to `momentum_dtype`."""
-        # Rounded even if the slot has another dtype, so that several workers train like one.
-        slot.assign(ops.cast(ops.cast(moment, self.momentum_dtype or slot.dtype), slot.dtype))
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "rate_multipliers": self.rate_multipliers,
-            "momentum_dtype": self.momentum_dtype,
-        }
-
-
 @keras.saving.register_keras_serializable(package="keras_vit")
-class SGD(ReplicaSafeOptimizer, keras.optimizers.SGD):
+class SGD(GlobalUpdate, keras.optimizers.SGD):
     """Momentum as in the official code: v = momentum * v + g, then w -= rate * v (Keras folds the rate into v).
 
     The two are the same at a constant learning rate. See the module for the arguments beyond `keras.optimizers.SGD`.
@@ -261,7 +212,7 @@ class AdamStep:
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class Adam(AdamStep, ReplicaSafeOptimizer, keras.optimizers.Adam):
+class Adam(AdamStep, GlobalUpdate, keras.optimizers.Adam):
     """Adam, with decoupled decay of kernels if `weight_decay` is given.
 
     See the module for the arguments beyond `keras.optimizers.Adam`.
@@ -284,7 +235,7 @@ class Adam(AdamStep, ReplicaSafeOptimizer, keras.optimizers.Adam):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class AdamW(AdamStep, ReplicaSafeOptimizer, keras.optimizers.AdamW):
+class AdamW(AdamStep, GlobalUpdate, keras.optimizers.AdamW):
     """Adam with decoupled weight decay (arXiv 1711.05101) of kernels: w -= rate * weight_decay * w.
 
     See the module for the arguments beyond `keras.optimizers.AdamW`.

@@ -11,12 +11,13 @@ from keras_vit.training.recipes import Recipe
 IMAGENET, IMAGENET21K, JFT = 1_281_167, 14_197_122, 303_000_000
 
 
-def pretraining_row(name, examples, epochs, learning_rate, decay, weight_decay, dropout_rate, clip=None, **fields):
+def pretraining_row(name, examples, epochs, learning_rate, decay, weight_decay, dropout_rate, **fields):
     """A row of Table 3, for ViTs and hybrids with the hidden layer of sections 3.1 and D.3."""
     epochs = epochs if isinstance(epochs, tuple) else (epochs,)
     fields = {
         "source": "arXiv 2010.11929, Table 3",
         "epochs_choices": epochs,
+        "global_clipnorm": None,
         "representation_size": True if "ViT" in name or name == "imagenet" else None,
         **fields,
     }
@@ -31,7 +32,6 @@ def pretraining_row(name, examples, epochs, learning_rate, decay, weight_decay, 
         warmup_steps=10_000,
         weight_decay=weight_decay,
         dropout_rate=dropout_rate,
-        global_clipnorm=clip,
         **fields,
     )
 
@@ -58,7 +58,7 @@ TABLE3 = (
     pretraining_row("jft-R50+ViT-L/16", JFT, (7, 14), 4e-4, "linear", 0.1, 0.0, models=("R50+ViT-L/16",), **SIGMOID),
     pretraining_row("imagenet21k-ViT-B", IMAGENET21K, 90, 1e-3, "linear", 0.03, 0.1, models=B, **SIGMOID),
     pretraining_row("imagenet21k-ViT-L", IMAGENET21K, (30, 90), 1e-3, "linear", 0.03, 0.1, models=L, **SIGMOID),
-    pretraining_row("imagenet", IMAGENET, 300, 3e-3, "cosine", 0.3, 0.1, clip=1.0),
+    pretraining_row("imagenet", IMAGENET, 300, 3e-3, "cosine", 0.3, 0.1, global_clipnorm=1.0),
 )
 
 
@@ -68,24 +68,20 @@ TABLE4_SOURCE = (
 )
 
 
-def finetuning_row(
-    name, steps, learning_rates, learning_rate, development=None, image_size=384, source=TABLE4_SOURCE, **fields
-):
+def finetuning_row(name, steps, learning_rates, learning_rate, development=None, **fields):
     """A row of Table 4. The warmup and bfloat16 momentum are the official code's (vit_jax, big_vision's transfer).
 
     Their inception crop is not used: the paper crops 448 x 448 pixels to 384, as BiT does.
     """
-    fields = {"augmentation": "bit", **fields}
+    fields = {"source": TABLE4_SOURCE, "image_size": 384, "augmentation": "bit", **fields}
     return Recipe(
         name=f"finetune-{name}",
-        source=source,
         optimizer="SGD",
         learning_rate=learning_rate,
         batch_size=512,
         steps=steps,
         warmup_steps=100 if steps == 500 else 500,
         momentum_dtype="bfloat16",
-        image_size=image_size,
         learning_rates=learning_rates,
         development=development,
         **fields,

@@ -50,17 +50,6 @@ def make(name, **arguments):
     return pkgutil.resolve_name(f"keras_vit.training:{name}")(**arguments)
 
 
-class ModelArguments(TypedDict, total=False):
-    """The arguments for `zoo.load` that a recipe sets."""
-
-    image_size: int | None
-    dropout_rate: float
-    representation_size: int | bool
-    classifier: Literal["token", "gap", "patches"]
-    position_embedding: PositionEmbeddingKind
-    stochastic_depth_rate: float
-
-
 class RecipeChanges(TypedDict, total=False):
     """The fields of a `Recipe` except its name, source and length, for type checkers and editors."""
 
@@ -166,12 +155,8 @@ class Recipe:
         shares = ("dropout_rate", "stochastic_depth_rate", "label_smoothing", "ema_momentum")
         require_within(SHARE, **{name: getattr(self, name) for name in shares})
         require_within(NOT_NEGATIVE, weight_decay=self.weight_decay, global_clipnorm=self.global_clipnorm)
-        for kind, name, rows in (
-            ("optimizer", self.optimizer, OPTIMIZERS),
-            ("decay", self.decay, DECAYS),
-            ("loss", self.loss, LOSSES),
-        ):
-            if name not in rows:
+        for kind, rows in (("optimizer", OPTIMIZERS), ("decay", DECAYS), ("loss", LOSSES)):
+            if (name := getattr(self, kind)) not in rows:
                 raise UnknownNameError(describe_unknown(kind, name, rows))
 
     @property
@@ -189,9 +174,9 @@ class Recipe:
         return self.total_steps * self.batch_size
 
     @property
-    def model_arguments(self) -> ModelArguments:
+    def model_arguments(self) -> dict[str, Any]:
         """The recipe's arguments for `zoo.load`: size, dropout and, if set, hidden layer, classifier, positions."""
-        arguments: ModelArguments = {"image_size": self.image_size, "dropout_rate": self.dropout_rate}
+        arguments: dict[str, Any] = {"image_size": self.image_size, "dropout_rate": self.dropout_rate}
         for name in ("representation_size", "classifier", "position_embedding"):
             if (value := getattr(self, name)) is not None:
                 arguments[name] = value

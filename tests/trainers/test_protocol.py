@@ -128,7 +128,7 @@ def test_a_search_by_masked_patches(tmp_path):
     recipe = recipe_for(settings, examples)
     model = load_model(settings, recipe, examples)
     assert model.encoder.config.position_embedding == "2d"
-    found = search_fields(settings, recipe, tmp_path / "search", print, 2)
+    found = search_fields(settings, recipe, tmp_path / "search", print, 2, make_grid(settings, recipe))
     assert found.best == {"weight_decay": 0.1} and 0 <= found.accuracy <= 1
 
 

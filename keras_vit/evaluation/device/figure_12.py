@@ -201,13 +201,9 @@ def find_largest_batch(
     Args:
         model: name of a variant.
         image_size: in pixels; the model uses the nearest size of whole patches.
-        training: whether to run a training step with Adam instead of inference.
-        precision: dtype policy.
-        memory: limit in bytes of weights, images and activations, without TensorFlow itself; None for the memory of the
-            device, or on a CPU for four fifths of the free memory.
         most: number of images at which the search ends.
-        record: a file that keeps the results; a later call with it tries only what is missing.
-        tell: called with a text before each trial.
+        training, precision, memory, record, tell: as for `measure_speed`; the limit of memory is for weights, images
+            and activations, without TensorFlow itself.
 
     Raises:
         UnknownNameError, ConfigError, DeviceError: as for `measure_speed`.

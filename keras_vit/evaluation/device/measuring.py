@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 
 from keras_vit.errors import ConfigError
-from keras_vit.files import require_local
+from keras_vit.files import require_local, write_whole
 
 LEAST_ROUNDS = 3  # even for a case that takes too long
 LEAST_TURN = 0.25  # seconds; when a turn begins, the caches hold another's weights
@@ -157,49 +157,37 @@ class Record(dict):
     """Measurements by key (texts, numbers, tuples): one JSON object per line, after a header that says what they are.
 
     Args:
-        path: the file, which is made if missing; None stores nothing.
+        path: the file, written whole with each measurement; None stores nothing.
         about: what is measured, such as {"device": "..."}; an existing file must state the same.
     """
 
     def __init__(self, path: str | os.PathLike | None, about: dict):
         super().__init__()
         require_local(path or "")
-        self.path = path and Path(path)
+        self.path, self.about = path and Path(path), about
         if self.path and self.path.exists():
-            self.read(about)
-        elif self.path:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.append(about)
+            self.read()
 
-    def read(self, about):
-        """Reads the values of the file, except a last line that was cut short by an interruption."""
-        content = self.path.read_bytes()
-        whole = content[: content.rfind(b"\n") + 1]
-        if not whole:  # the header was cut short
-            os.truncate(self.path, 0)
-            self.append(about)
-            return
+    def read(self):
         try:
-            first, *lines = map(json.loads, whole.decode().splitlines())
+            first, *lines = map(json.loads, self.path.read_text("utf-8").splitlines())
+            first = dict(first)
             self.update({as_key(key): value for key, value in lines})
         except (ValueError, TypeError) as error:
             raise ConfigError(
                 f"{self.path} does not hold measurements. Remove it, or choose another folder."
             ) from error
-        for name, value in about.items():
+        for name, value in self.about.items():
             if first.get(name) != value:
                 raise ConfigError(
                     f"{self.path} was measured with {name}={first.get(name)!r}. Received: {name}={value!r}. "
                     "Choose another folder, or remove that file."
                 )
-        if len(whole) < len(content):
-            os.truncate(self.path, len(whole))
-
-    def append(self, line):
-        with open(self.path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
 
     def __setitem__(self, key, value):
         super().__setitem__(key, value)
         if self.path:
-            self.append([key, value])
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with write_whole(self.path) as unfinished:
+                lines = (self.about, *self.items())
+                unfinished.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")

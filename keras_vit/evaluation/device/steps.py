@@ -99,15 +99,9 @@ def time_steps(name: str, image_size: int, batch_size: int, training: bool, leas
 
 
 class StepsProcess(Process):
-    """Runs `warm_up` and `time_steps` in a separate process.
+    """Runs `warm_up` and `time_steps` in a separate process; memory and precision are as for `measure_speed`."""
 
-    Args:
-        memory: limit in bytes of models and images, without TensorFlow itself; None for all memory of an accelerator,
-            or on a CPU for four fifths of the free memory.
-        precision: the dtype policy of the models.
-    """
-
-    def __init__(self, memory: int | None = None, precision: str = "float32"):
+    def __init__(self, memory: int | None, precision: str):
         super().__init__(quiet=True)
         self.memory, self.precision, self.runs = memory, precision, 0
         self.device = ""

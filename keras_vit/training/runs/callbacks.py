@@ -28,23 +28,6 @@ class BeginRun(keras.callbacks.Callback):
             self.folder.begin(self.resumed)
 
 
-class StepCounter(keras.callbacks.Callback):
-    """Counts batches over all of the run, across calls of `fit`, in `step`."""
-
-    def __init__(self, step=0):
-        super().__init__()
-        self.step = step
-        self.begin = 0
-
-    def on_train_batch_begin(self, batch, logs=None):
-        self.begin = batch
-
-    def on_train_batch_end(self, batch, logs=None):
-        # The last of several steps in one execution may lie beyond the epoch's end.
-        last = self.params["steps"] - 1 if self.params.get("steps") else batch
-        self.step += min(batch, last) - self.begin + 1
-
-
 def draw_curves(rows, path):
     """Writes a PNG with one panel per metric, which shows training and validation."""
     names = dict.fromkeys(name.removeprefix("val_") for row in rows for name in row if name not in ("epoch", "step"))
@@ -64,25 +47,36 @@ def draw_curves(rows, path):
 class MetricsLog(keras.callbacks.Callback):
     """Writes a row per epoch to metrics.csv and, where TensorBoard is installed, to its events; at the end curves.png.
 
+    Counts batches over all of the run, across calls of `fit`, in `step`.
+
     Args:
         folder: `RunFolder`.
-        counter: a `StepCounter` that comes before this callback; the file's rows up to its step are kept.
+        step: the run's step as the first `fit` begins; the file's rows up to it are kept.
         total: the run's last step; None for curves at the end of every `fit`.
     """
 
-    def __init__(self, folder, counter, total=None):
+    def __init__(self, folder, step, total):
         super().__init__()
         require("matplotlib", "The curves.png of a run")  # before the training, not after it
         self.folder = folder
-        self.counter = counter
+        self.step = step
+        self.begin = 0
         self.total = total
-        self.rows = read_rows(folder.path / "metrics.csv", counter.step)
+        self.rows = read_rows(folder.path / "metrics.csv", step)
         self.events = None
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.begin = batch
+
+    def on_train_batch_end(self, batch, logs=None):
+        # The last of several steps in one execution may lie beyond the epoch's end.
+        last = self.params["steps"] - 1 if self.params.get("steps") else batch
+        self.step += min(batch, last) - self.begin + 1
 
     def on_epoch_end(self, epoch, logs=None):
         rate = float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
         logs = {name: float(value) for name, value in (logs or {}).items()}
-        row = {"epoch": epoch + 1, "step": self.counter.step, "learning_rate": rate, **logs}
+        row = {"epoch": epoch + 1, "step": self.step, "learning_rate": rate, **logs}
         self.rows.append(row)
         if is_chief(self.model):
             with warn_if_not_written(self.folder.path / "metrics.csv"), self.folder.writing("metrics.csv") as path:
@@ -114,7 +108,7 @@ class MetricsLog(keras.callbacks.Callback):
             )
 
     def on_train_end(self, logs=None):
-        over = self.total is None or self.counter.step >= self.total or self.model.stop_training
+        over = self.total is None or self.step >= self.total or self.model.stop_training
         if over and self.rows and is_chief(self.model):
             with warn_if_not_written(self.folder.path / "curves.png"), self.folder.writing("curves.png") as path:
                 draw_curves(self.rows, path)

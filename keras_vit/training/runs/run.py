@@ -18,7 +18,7 @@ from keras_vit.distribution.replicas import build_for, is_chief
 from keras_vit.errors import COUNT, ConfigError, require_backend, require_within
 from keras_vit.files import require_local
 from keras_vit.training.errors import RunError
-from keras_vit.training.runs.callbacks import BeginRun, BestEpoch, MetricsLog, StepCounter
+from keras_vit.training.runs.callbacks import BeginRun, BestEpoch, MetricsLog
 from keras_vit.training.runs.checkpoints import Checkpoints
 from keras_vit.training.runs.folder import CHECKPOINTS, RunFolder, require_written
 from keras_vit.training.runs.history import list_epoch_ends, plan_segments
@@ -93,11 +93,10 @@ class Run:
         return [BeginRun(self.files, resumed=step > 0), *self.make_callbacks(step, total, monitor, swap)]
 
     def make_callbacks(self, step, total, monitor, swap, patience=None):
-        counter = StepCounter(step)
-        log = MetricsLog(self.files, counter, total)
+        log = MetricsLog(self.files, step, total)
         best = BestEpoch(self.files, log, monitor, patience)
         averaged = [keras.callbacks.SwapEMAWeights()] if swap else []
-        return [counter, *averaged, log, best, Saver(self.store, counter, self.every, total)]
+        return [*averaged, log, best, Saver(self.store, log, self.every, total)]
 
     def fit(
         self,
@@ -151,7 +150,7 @@ class Run:
             self.write_config(model, config, total_steps, steps_per_epoch or total_steps, monitor)
             optimizer = unwrap(model.optimizer)
             swap = optimizer.use_ema and validation is not None
-            *kept, log, best, saver = self.make_callbacks(start, total_steps, monitor, swap, patience)
+            *averaged, log, best, saver = self.make_callbacks(start, total_steps, monitor, swap, patience)
             around.enter_context(saver.signals)
             in_epoch = start and start not in ends and start not in [row["step"] for row in log.rows]
             # `fit` resets the running metrics as an epoch begins; an interrupted epoch gets its own again.
@@ -166,7 +165,7 @@ class Run:
                     epochs=segment.epoch + segment.epochs,
                     steps_per_epoch=(segment.end - segment.begin) // segment.epochs,
                     validation_data=validation,
-                    callbacks=[*first, *kept, log, best, *callbacks, saver],
+                    callbacks=[*first, *averaged, log, best, *callbacks, saver],
                     verbose=verbose,
                     shuffle=False,
                 )

@@ -34,12 +34,6 @@ def find_live_handler(number, frame):
     return handler
 
 
-def print_from_handler(sentence):
-    """Prints from a signal's handler; `print` may not be called there, since the signal may have interrupted it."""
-    with contextlib.suppress(OSError):
-        os.write(2, sentence.encode())
-
-
 class Signals:
     """Notes the first signal in `told`; `release` restores the handlers that were there before.
 
@@ -77,9 +71,9 @@ class Signals:
         if self.is_training(frame) and not (self.told and number == signal.SIGINT):
             self.told = number
             if number == signal.SIGINT:
-                print_from_handler(
-                    f"\nThe run stops and is saved after {self.until}. Press Ctrl-C again to stop at once.\n"
-                )
+                said = f"\nThe run stops and is saved after {self.until}. Press Ctrl-C again to stop at once.\n"
+                with contextlib.suppress(OSError):
+                    os.write(2, said.encode())  # not by `print`, which the signal may have interrupted
             return
         self.told = None
         signal.signal(number, self.before[number])
@@ -129,18 +123,18 @@ class Saver(keras.callbacks.Callback):
 
     Args:
         store: `Checkpoints`.
-        counter: a `StepCounter` that comes before this callback.
+        log: a `MetricsLog` that comes before this callback.
         every: steps between checkpoints.
         total: the run's last step, or None.
     """
 
-    def __init__(self, store, counter, every, total=None):
+    def __init__(self, store, log, every, total):
         super().__init__()
         self.store = store
-        self.counter = counter
+        self.log = log
         self.every = every
         self.total = total
-        self.saved = counter.step
+        self.saved = log.step
         self.stopping = False
         self.signals = Signals()
         self.strategy = None
@@ -167,7 +161,7 @@ class Saver(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         self.signals.until = "this step"
         self.agree_to_stop()
-        step = self.counter.step
+        step = self.log.step
         loss = float((logs or {}).get("loss", 0.0))
         if not math.isfinite(loss):
             self.fail(step, f"The loss of step {step} is {loss}.")
@@ -178,7 +172,7 @@ class Saver(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         self.agree_to_stop()
-        step = self.counter.step
+        step = self.log.step
         if self.is_due(step) or step == self.total or self.model.stop_training:
             self.save(step)
 
