@@ -53,9 +53,9 @@ def measure(name: str, dataset: str, split: str, batch_size: int, like: str | No
 
     answer()
     memory, seconds = peak_memory() - before, min(seconds_per_call(answer) for _ in range(3))
-    _, found = predict_examples(model, data.load(dataset, split), batch_size, tell=report)
+    names, found = predict_examples(model, data.load(dataset, split), batch_size, tell=report)
     top1, size = Share(int((found.ranks == 0).sum()), len(found.ranks)), size_on_disk(os.path.expanduser(name))
-    return Candidate(name, top1, found.predicted, size, 1e3 * seconds, memory)
+    return Candidate(name, top1, np.array(names)[found.predicted], size, 1e3 * seconds, memory)
 
 
 def tabulate(candidates):

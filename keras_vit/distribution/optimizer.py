@@ -91,8 +91,12 @@ class GlobalUpdate:
         return list(zip(self._trainable_variables, self._model_variables_moving_average, strict=True))
 
     def finalize_variable_values(self, var_list):
-        if not self.unfinished:
-            super().finalize_variable_values(var_list)
+        if self.unfinished:
+            return
+        super().finalize_variable_values(var_list)
+        if JAX and self.use_ema:
+            for variable, _ in self.averages():
+                variable.assign(ops.copy(variable.value))  # the next step donates both arrays, so they must be two
 
     def _backend_apply_gradients(self, grads, trainable_variables):
         """Replaces Keras' method: it clips before summing over replicas, and calls merge_call under a condition."""

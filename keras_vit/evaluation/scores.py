@@ -172,7 +172,7 @@ def recommend(candidates: Sequence[Candidate]) -> tuple[Candidate, str]:
     '1.onnx'
     """
     best = max(candidates, key=lambda candidate: candidate.top1.value)
-    near = [c for c in candidates if c.top1.value >= best.top1.value - LOSS]
+    near = [c for c in candidates if best.top1.right - c.top1.right < LOSS * best.top1.count]
     chosen = min(near, key=lambda c: (c.bytes is None, c.bytes, c.milliseconds))
     lost = 100 * (best.top1.value - chosen.top1.value)
     kept = f"and loses {lost:.1f} points to the best, {best.name}" if lost else "and none is more accurate"

@@ -24,8 +24,8 @@ from keras_vit.evaluation.paper import VTAB_TASKS, find_published, published
 from keras_vit.files import write_whole
 from keras_vit.models.variants import VARIANTS
 from keras_vit.trainers.choices import EVERY
-from keras_vit.trainers.plan import recipe_for, require_outside_dataset, resolve
-from keras_vit.trainers.search import describe_point, load_examples, make_grid, search_fields
+from keras_vit.trainers.plan import load_splits, recipe_for, require_outside_dataset, resolve
+from keras_vit.trainers.search import describe_point, make_grid, search_fields
 from keras_vit.trainers.settings import Settings, parse_search
 from keras_vit.trainers.train import train
 from keras_vit.training.errors import RunError
@@ -72,22 +72,23 @@ def hyper_rule_for(settings, strategy):
     known = VARIANTS.get(settings.variant)
     if settings.recipe is not None or known is None or known.family != "ResNet":
         return None
-    return recipe_for(rule_settings(settings), load_examples(settings)[0], strategy.num_replicas_in_sync)
+    return recipe_for(rule_settings(settings), load_splits(settings).train, strategy.num_replicas_in_sync)
 
 
 def find_settings(settings, out, tell, every):
     """(the settings of the final runs, the fields of the recipe that the search found, its scores)."""
     strategy = training.strategy(settings.strategy)
     keras.utils.set_random_seed(settings.seed)
-    recipe = recipe_for(settings, load_examples(settings)[0], strategy.num_replicas_in_sync)
+    recipe = recipe_for(settings, load_splits(settings).train, strategy.num_replicas_in_sync)  # of the final runs
     rates_given = "learning_rate" in parse_search(settings.search or [])
     wanted = dataclasses.replace(settings, grid_search=bool(recipe.learning_rates) and not rates_given)
     grid = make_grid(wanted, recipe) if wanted.searches else {}
     scores = []
     with data.data_errors(), strategy.scope():
-        best = None
+        best, fields = None, {name: values[0] for name, values in grid.items()}
         if sum(map(len, grid.values())) > len(grid):
             best = search_fields(wanted, recipe, out / "search", tell, every, grid)
+            fields = best.best
             scores += [[recipe.name, *score] for score in best.scores]
         rule = hyper_rule_for(settings, strategy)
         if rule is not None and best is not None:
@@ -96,7 +97,7 @@ def find_settings(settings, out, tell, every):
             scores += [[rule.name, *score] for score in tried.scores]
             if tried.accuracy > best.accuracy:
                 return rule_settings(settings), tried.best, scores
-    return settings, best.best if best else {}, scores
+    return settings, fields, scores
 
 
 def summarize_seeds(settings, accuracies):

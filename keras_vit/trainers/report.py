@@ -95,7 +95,7 @@ def describe_classes(settings, examples):
         said.append(f"Classes with a single image to train on: {quote_some(single)}. Add more.")
     few, most = counts.argmin(), counts.argmax()
     ratio = counts[most] / max(counts[few], 1)
-    if settings.class_weights:
+    if settings.class_weights and ratio > 1:
         said.append(
             f"Classes have {counts[few]:,} ({names[few]}) to {counts[most]:,} ({names[most]}) images: "
             f"balanced, one of {names[few]} counts {ratio:.3g} times one of {names[most]}."

@@ -135,8 +135,8 @@ def enable_lora(model: Classifier, rank: int, seed: int = 0) -> None:
         seed: seed of the factors that are not zero; they are the same on any number of replicas.
 
     Raises:
-        ConfigError: for a rank that is not a positive number, or for a model whose encoder blocks are missing or
-            frozen, or that has LoRA already.
+        ConfigError: for a rank that is not a positive number, or above the model's smallest width, or for a model
+            whose encoder blocks are missing or frozen, or that has LoRA already.
 
     >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None, num_classes=10)
     >>> enable_lora(model, 2)
@@ -151,6 +151,9 @@ def enable_lora(model: Classifier, rank: int, seed: int = 0) -> None:
         )
     if any(dense.lora_enabled for dense in found):
         raise ConfigError(f"{model.name} has LoRA already. Load the model again for another rank.")
+    widest = min(min(dense.kernel.shape) for dense in found)
+    if rank > widest:
+        raise ConfigError(f"The rank of LoRA is at most {model.name}'s smallest width, {widest}. Received: {rank}.")
     for i, dense in enumerate(found):
         add_factors(dense, rank, seed + i)
     learning = {id(factor) for dense in found for factor in (dense.lora_kernel_a, dense.lora_kernel_b)}
@@ -237,6 +240,10 @@ def with_answers(batches: tf.data.Dataset, teacher: keras.Model, seen: Preproces
     import tensorflow as tf
 
     folded, own, classes = fold(teacher), teacher.preprocessing, teacher.output_shape[-1]
+    if len(own.mean) != len(seen.mean):
+        raise ConfigError(
+            f"The teacher and the model must see equally many channels. Received: {len(own.mean)} and {len(seen.mean)}."
+        )
 
     def answer(inputs):
         return to_probabilities(folded.predict_on_batch(inputs).astype("float32"), folded)

@@ -89,8 +89,9 @@ class WarmupLinear(Warmup):
         self.end = end
 
     def decay(self, step, progress):
-        # vit_jax's decay "linear": end + (base - end) * (1 - progress).
-        return (self.end + (self.peak - self.end) * (1.0 - progress)) / self.peak
+        # vit_jax's decay "linear": end + (base - end) * (1 - progress). A peak below `end` stays.
+        end = min(self.end, self.peak)
+        return (end + (self.peak - end) * (1.0 - progress)) / self.peak
 
     def get_config(self):
         return {**super().get_config(), "end": self.end}

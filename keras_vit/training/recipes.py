@@ -12,6 +12,7 @@ import pkgutil
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from keras_vit.data.augment.rows import find_augmentation
 from keras_vit.errors import (
     COUNT,
     POSITIVE,
@@ -158,6 +159,7 @@ class Recipe:
         for kind, rows in (("optimizer", OPTIMIZERS), ("decay", DECAYS), ("loss", LOSSES)):
             if (name := getattr(self, kind)) not in rows:
                 raise UnknownNameError(describe_unknown(kind, name, rows))
+        find_augmentation(self.augmentation)
 
     @property
     def total_steps(self) -> int:
@@ -241,7 +243,7 @@ class Recipe:
         recipe = self.with_(**objective.recipe_changes) if objective else self
         if metrics is None:
             metrics = [Accuracy()] if recipe.loss != "squared-error" else []
-        recipe.check_model(model, microbatches)
+        recipe.check_model(model, microbatches, remat)
         if layer_decay is not None:
             from keras_vit.training import finetuning
 
@@ -252,7 +254,7 @@ class Recipe:
         if microbatches > 1:
             model.microbatches = microbatches
         if remat:
-            model.remat = True
+            getattr(model, "encoder", model).remat = True
         model.compile(
             recipe.make_optimizer(**extra),
             recipe.make_loss(wide_type(model.compute_dtype)),
@@ -260,7 +262,7 @@ class Recipe:
             steps_per_execution=steps_per_execution,
         )
 
-    def check_model(self, model, microbatches):
+    def check_model(self, model, microbatches, remat):
         """Refuses a model that cannot follow the recipe; warns of a missing hidden layer."""
         config = getattr(model, "config", None)
         for name in ("dropout_rate", "stochastic_depth_rate"):
@@ -283,6 +285,8 @@ class Recipe:
                 "**recipe.model_arguments.",
                 self.name,
             )
+        if remat and not hasattr(getattr(model, "encoder", model), "remat"):
+            raise ConfigError(f"remat=True needs a model of this package. Received: a {type(model).__name__}.")
         if microbatches > 1:
             require_backend(f"microbatches={microbatches}", "tensorflow", "jax")
             if not hasattr(model, "microbatches"):

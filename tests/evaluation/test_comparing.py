@@ -20,6 +20,7 @@ def test_the_smallest_that_loses_little_is_recommended():
     chosen, why = recommend([tiny, large, small])
     assert chosen is small and "0.4 points to the best, large" in why and "large is faster: 1.0 ms" in why
     assert recommend([large, tiny]) == (large, "Take large: every other one loses at least 0.5 points.")
+    assert recommend([large, candidate("half", 895, 10)])[0] is large  # half a point is too much
     assert recommend([candidate("model", 900, None), candidate("file", 900, 10)])[0].name == "file"
 
 
@@ -42,8 +43,13 @@ def test_the_command_measures_every_artefact_of_a_bundle(tmp_path):
     model.set_weights([weight + rng.normal(0, 0.05, weight.shape) for weight in model.get_weights()])
     zoo.save(model, tmp_path / "m.keras")
     export.bundle(model, tmp_path / "dist", ["onnx", "tflite"])
-    places = [str(tmp_path / name) for name in ("m.keras", "dist/model.onnx", "dist/model.tflite")]
-    status, _, said = run(places[0], str(tmp_path / "dist"), "--data", "digits", "--out", str(tmp_path / "report"))
+    model.labels = [str(i) for i in reversed(range(10))]
+    kernel, bias = model.get_layer("head").get_weights()
+    model.get_layer("head").set_weights([kernel[:, ::-1], bias[::-1]])  # the same classes in another order
+    zoo.save(model, tmp_path / "other.keras")
+    places = [str(tmp_path / name) for name in ("m.keras", "dist/model.onnx", "dist/model.tflite", "other.keras")]
+    given = (places[0], str(tmp_path / "dist"), places[3])
+    status, _, said = run(*given, "--data", "digits", "--out", str(tmp_path / "report"))
     assert status == 0, said
     facts = json.loads((tmp_path / "report" / "comparison.json").read_text())
     assert [found["name"] for found in facts["candidates"]] == places

@@ -160,6 +160,23 @@ def test_resnets_also_try_the_hyper_rule(rule, taken, tmp_path, monkeypatch):
     assert len(scores) == 1
 
 
+def test_the_search_has_the_recipe_of_the_final_runs_and_keeps_single_values(tmp_path, monkeypatch):
+    """finetune-photos' batch is a power of two that makes eight batches: 128 of the 1,437 images of both splits."""
+    asked = []
+
+    def search_fields(settings, recipe, folder, tell, every, grid):
+        asked.append(recipe)
+        return training.SearchResult(recipe, {}, (({}, 0.5),))
+
+    monkeypatch.setattr(protocol, "search_fields", search_fields)
+    settings = Settings(model="ViT-B/16", dataset="digits", split="train+validation")
+    protocol.find_settings(settings, tmp_path, print, 100)
+    assert asked == [recipe_for(settings, data.load("digits", "train+validation"))]
+    given = dataclasses.replace(settings, search=["learning_rate=0.3", "dropout_rate=0.1"])
+    _, fields, scores = protocol.find_settings(given, tmp_path, print, 100)
+    assert (fields, scores, len(asked)) == ({"learning_rate": 0.3, "dropout_rate": 0.1}, [], 1)
+
+
 def test_the_papers_numbers_stand_beside(capsys):
     settings = Settings(model="ViT-L/16", dataset="cifar10")
     published = find_published("ViT-L/16", "cifar10")

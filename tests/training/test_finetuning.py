@@ -231,6 +231,8 @@ def test_lora_is_the_same_for_a_seed_and_refused_where_it_cannot_be():
         training.enable_lora(one, 2)
     with pytest.raises(ConfigError, match="LoRA needs encoder blocks that train"):
         training.enable_lora(resnet(), 2)
+    with pytest.raises(ConfigError, match="The rank of LoRA is at most .*'s smallest width, .*. Received: 500"):
+        training.enable_lora(vit(), 500)
     with pytest.raises(ConfigError, match="rank must be positive"):
         training.enable_lora(vit(), 0)
 

@@ -247,6 +247,16 @@ def test_the_picture_shows_the_targets(target, tmp_path):
     assert (tmp_path / "picture.png").stat().st_size > 5000
 
 
+def test_blocks_of_the_encoder_are_rematerialized():
+    model = training.MaskedPatchModel(make())
+    training.recipe("mini-vit", steps=2, dropout_rate=0).compile(model, remat=True)
+    assert model.encoder.remat and model.encoder.get_layer("encoderblock_0").remat
+    with pytest.raises(ConfigError, match="remat=True needs a model of this package. Received: a Sequential"):
+        training.recipe("mini-vit", steps=2, dropout_rate=0).compile(
+            keras.Sequential([keras.layers.Dense(2)]), remat=True
+        )
+
+
 def test_models_that_do_not_see_patch_by_patch():
     backbone = models.BackboneConfig(depths=(1,), width_factor=0.5)
     for encoder in (

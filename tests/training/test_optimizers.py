@@ -144,6 +144,7 @@ def test_optimizers_come_back_from_their_configuration(kind):
     [
         (training.WarmupCosine(0.1, 10, 3), cosine),
         (training.WarmupLinear(0.1, 10, 3, end=0.01), lambda t: min(1, t / 3) * np.interp(t, (3, 10), (0.1, 0.01))),
+        (training.WarmupLinear(1e-6, 10, 3), lambda t: 1e-6 * min(1, t / 3)),  # `end` is 1e-5
         (training.WarmupConstant(0.1, 10, 3), lambda t: 0.1 * min(1, t / 3)),
         (
             training.WarmupStaircase(0.1, 10, 3, boundaries=(5, 8)),

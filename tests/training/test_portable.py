@@ -61,6 +61,17 @@ def test_a_trained_model_comes_back_from_a_file(trained, ending, tmp_path):
     np.testing.assert_allclose(logits_of(again, images), logits_of(trained, images), atol=1e-5)
 
 
+def test_fit_is_called_again_with_averaged_weights():
+    model, (images, labels) = MODELS["vit"](), examples()
+    recipe = training.recipe("pretrain-imagenet", batch_size=4, steps=2, dropout_rate=0.0, ema_momentum=0.5)
+    recipe.with_(warmup_steps=1).compile(model)
+    for _ in range(2):
+        model.fit(images[:8], labels[:8], batch_size=4, verbose=0)
+        averages = [average.numpy() for average in model.optimizer._model_variables_moving_average]
+        for found, average in zip(model.trainable_variables, averages, strict=True):
+            np.testing.assert_array_equal(found.numpy(), average)
+
+
 @pytest.mark.skipif(keras.backend.backend() != "jax", reason="the other backends change variables in place")
 def test_a_run_copies_its_state_out_of_the_loop_at_checkpoints_alone(tmp_path, monkeypatch):
     from keras.src.backend.jax.trainer import JAXTrainer

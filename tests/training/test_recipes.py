@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from keras_vit import data, models, training, zoo
-from keras_vit.errors import ConfigError, UnknownNameError
+from keras_vit.errors import ConfigError, KerasVitError, UnknownNameError
 from keras_vit.models.config import drop_inapplicable
 from keras_vit.training.recipes import RecipeChanges
 
@@ -351,8 +351,8 @@ def test_errors_are_sentences():
         training.recipe("finetune-pets", epochs=1)
     with pytest.raises(ConfigError, match="dropout_rate"):
         training.recipe("pretrain-imagenet").compile(small())
-    for word in ("optimizer", "decay", "loss"):
-        with pytest.raises(UnknownNameError, match=f"There is no {word} 'fastest'"):
+    for word in ("optimizer", "decay", "loss", "augmentation"):
+        with pytest.raises(KerasVitError, match=f"There is no {word} 'fastest'"):
             training.recipe("finetune-pets", **{word: "fastest"})
     with pytest.raises(ConfigError, match="length of mine is unknown. Give steps, or epochs and examples"):
         training.Recipe(name="mine", source="", optimizer="SGD", learning_rate=0.1, batch_size=8, epochs=3)
