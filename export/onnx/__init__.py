@@ -145,15 +145,6 @@ def save_proto(proto, path, description):
     onnx.save_model(proto, path)
 
 
-def list_companions(path):
-    """Lists the files to which an ONNX file refers."""
-    import onnx
-
-    proto = onnx.load(path, load_external_data=False)
-    names = {entry.value for x in proto.graph.initializer for entry in x.external_data if entry.key == "location"}
-    return sorted(names)
-
-
 def make_proto(order, path):
     """The model as an onnx.ModelProto, with its weights stored by `quantize`, if that needs no quantizer."""
     try:
@@ -189,6 +180,6 @@ def write(order: Order, path: Path) -> dict[str, str]:
             finer = quantize_layers(source, path, order)
     else:
         save_proto(make_proto(order, path), path, order.description)
-    seal(path, append_property, list_companions(path))
+    seal(path, append_property)
     onnx.checker.check_model(str(path), full_check=True)
     return finer
