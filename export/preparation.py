@@ -207,11 +207,8 @@ def gather_images(images, count, inputs):
     """At most `count` images of an array, a list or dictionary of arrays or an iterable of batches, as a list of
     arrays.
     """
-    if hasattr(images, "shape"):
-        return [np.asarray(images)[:count]]
-    if isinstance(images, list | tuple) and len(images) == inputs and all(hasattr(x, "shape") for x in images):
-        return [np.asarray(x)[:count] for x in images]
-    if isinstance(images, dict):
+    listed = isinstance(images, list | tuple) and len(images) == inputs and all(hasattr(x, "shape") for x in images)
+    if listed or isinstance(images, dict) or hasattr(images, "shape"):
         return [np.asarray(x)[:count] for x in keras.tree.flatten(images)]
     batches, total = [], 0
     for batch in images:
