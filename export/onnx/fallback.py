@@ -3,8 +3,6 @@
 This file is also the script that runs tf2onnx, in a separate process.
 """
 
-import json
-import sys
 import tempfile
 from pathlib import Path
 
@@ -64,9 +62,8 @@ def hold_constants(path, function):
     onnx.save_model(proto, path)
 
 
-def main():
+def main(job):
     """Keys of the job: saved_model (folder), output (file), inputs (list of [name, shape, dtype]), opset."""
-    job = json.load(sys.stdin)
     import tensorflow as tf
     import tf2onnx
     from tf2onnx.handler import tf_op
@@ -104,7 +101,3 @@ def convert_with_tf2onnx(order, folder, reason):
     if foreign:
         raise ExportError(f"ONNX has no operator for: {', '.join(foreign)} ({reason}). Export a SavedModel instead.")
     return proto
-
-
-if __name__ == "__main__":
-    main()

@@ -5,9 +5,7 @@ outputs. Then only their weights are stored in int8. A runtime that loads the fi
 widens them once. This file is also the script that quantizes, in a separate process.
 """
 
-import json
 import logging
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -243,11 +241,10 @@ class OnnxQuantizer:
         return proto
 
 
-def main():
+def main(job):
     """Keys of the job: source, output (files), kind ("dynamic" or "int8"); also those of `proof.mixture`."""
-    job = json.load(sys.stdin)
     logging.disable(logging.WARNING)
-    quantize_to_goal(job, OnnxQuantizer(job))
+    return quantize_to_goal(job, OnnxQuantizer(job))
 
 
 def quantize_layers(source, output, order):
@@ -256,7 +253,3 @@ def quantize_layers(source, output, order):
     """
     job = {"source": str(source), "output": str(output), "kind": order.quantize}
     return run_quantizer(__file__, job, order)
-
-
-if __name__ == "__main__":
-    main()

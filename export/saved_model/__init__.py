@@ -3,8 +3,6 @@
 A model on JAX is written by another process, with Keras on TensorFlow. This file is also its script.
 """
 
-import json
-import sys
 import tempfile
 from pathlib import Path
 
@@ -103,15 +101,10 @@ def write(order: Order, path: Path, further_outputs: tuple[str, ...] = ()) -> di
     return {}
 
 
-def main():
-    job = json.load(sys.stdin)
+def main(job):
     import keras
 
     model = keras.saving.load_model(job["model"], compile=False)
     shapes = [tuple(shape) for shape in job["shapes"]]
     order = Order(model=model, shapes=shapes, description=job["about"], endpoints=tuple(job["endpoints"]))
     write(order, Path(job["path"]))
-
-
-if __name__ == "__main__":
-    main()

@@ -6,7 +6,6 @@ LiteRT, in a separate process, which operations of a file a GPU can run.
 
 import contextlib
 import ctypes
-import json
 import os
 import re
 import sys
@@ -118,7 +117,7 @@ def ask_gpu(path: Path) -> dict[str, Any] | None:
     if not has_vulkan():
         return None
     try:
-        return run_script(__file__, {"path": str(path.resolve())}, time_limit=TIME_LIMIT)
+        return run_script(__file__, str(path.resolve()), time_limit=TIME_LIMIT)
     except ExportError:
         return None
 
@@ -136,8 +135,7 @@ def read_log(log: str, operations: int) -> dict[str, Any] | None:
     return {**answer, "taken": taken, "refused": lines}
 
 
-def main():
-    path = json.load(sys.stdin)["path"]
+def main(path):
     with tempfile.TemporaryFile("w+", errors="replace") as log:
         os.dup2(log.fileno(), 2)
         from ai_edge_litert import schema_py_generated as schema
@@ -148,8 +146,4 @@ def main():
             CompiledModel.from_file(path, hardware_accel=HardwareAccelerator.GPU | HardwareAccelerator.CPU)
         graph = schema.Model.GetRootAs(Path(path).read_bytes()).Subgraphs(0)
         log.seek(0)
-        print(json.dumps(read_log(log.read(), graph.OperatorsLength())))
-
-
-if __name__ == "__main__":
-    main()
+        return read_log(log.read(), graph.OperatorsLength())
