@@ -15,22 +15,13 @@ from keras_vit.extras import require
 
 OPSET = 18  # the newest that tf2onnx writes
 
-
 # Operations of TensorFlow that tf2onnx copies unchanged, so that files do not load. Exact GELU has Erfc, CELU Expm1.
 # Each function returns the last operator and its inputs; `one` is a constant.
-def erfc(ctx, x, one):
-    return "Sub", [one, ctx.make_node("Erf", [x]).output[0]]
-
-
-def expm1(ctx, x, one):
-    return "Sub", [ctx.make_node("Exp", [x]).output[0], one]
-
-
-def log1p(ctx, x, one):
-    return "Log", [ctx.make_node("Add", [x, one]).output[0]]
-
-
-MISSING = {"Erfc": erfc, "Expm1": expm1, "Log1p": log1p}
+MISSING = {
+    "Erfc": lambda ctx, x, one: ("Sub", [one, ctx.make_node("Erf", [x]).output[0]]),
+    "Expm1": lambda ctx, x, one: ("Sub", [ctx.make_node("Exp", [x]).output[0], one]),
+    "Log1p": lambda ctx, x, one: ("Log", [ctx.make_node("Add", [x, one]).output[0]]),
+}
 
 
 def handler(rewrite):
