@@ -103,9 +103,8 @@ def describe_gpu(gpu: dict[str, Any] | None) -> str:
     return f"; GPU ({gpu['adapter']}): {counts}, the others on the processor ({' '.join(gpu['refused'])})"
 
 
-def size_of(path: str | Path) -> int:
+def size_of(path: Path) -> int:
     """Bytes of a file and its external data, or of all files in a folder."""
-    path = Path(path)
     files = [path, *list_data(path)] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
     return sum(file.stat().st_size for file in files)
 
