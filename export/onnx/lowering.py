@@ -51,10 +51,6 @@ def activation(layer, x):
     return ops.hard_silu(x) if is_hard_silu else layer.activation(x)
 
 
-def unchanged(layer, x):
-    return x
-
-
 # Augmentation inside a model changes images only in training. RandomCrop is left out here: it also resizes.
 AUGMENTATIONS = [getattr(layers, name) for name in dir(layers) if name.startswith("Random") and name != "RandomCrop"]
 CALLS = {
@@ -62,7 +58,7 @@ CALLS = {
     layers.BatchNormalization: batch_normalization,
     layers.Normalization: normalization,
     layers.Rescaling: rescaling,
-    **dict.fromkeys(AUGMENTATIONS, unchanged),
+    **dict.fromkeys(AUGMENTATIONS, lambda layer, x: x),
 }
 
 
