@@ -190,11 +190,7 @@ USUAL = tuple(row.name for row in FORMATS if row.usual)
 
 
 def format_named(name: str) -> Format:
-    """The row for a name.
-
-    Raises:
-        ExportError: for an unknown name.
-    """
+    """The row for a name; ExportError for an unknown one."""
     for row in FORMATS:
         if row.name == name:
             return row
@@ -202,11 +198,7 @@ def format_named(name: str) -> Format:
 
 
 def format_of_path(path: str | os.PathLike) -> Format:
-    """The row of the format for `path`, by its suffix.
-
-    Raises:
-        ExportError: for an unknown suffix.
-    """
+    """The row of the format for `path`, by its suffix; ExportError for an unknown one."""
     suffix = Path(path).suffix.lower()
     for row in FORMATS:
         if row.suffix == suffix:

@@ -41,11 +41,7 @@ class Artefact:
 
 
 def find_artefact(path: Path) -> tuple[Format, Path, dict | None] | None:
-    """(format, path, description) of an export at a path, or of a bundle's first artefact; None for anything else.
-
-    Raises:
-        ExportError: for a bundle that is damaged.
-    """
+    """(format, path, description) of an export at a path, or of a bundle's first artefact; None for anything else."""
     if path.is_file() and (row := recognise(path)):
         return row, path, read_stored_description(row, path)
     if path.is_file() and path.name in {row.files[0] for row in FORMATS if row.is_folder}:

@@ -70,11 +70,7 @@ def weight_bytes(path: Path) -> int:
 
 
 def write(order: Order, path: Path) -> dict[str, str]:
-    """Writes the folder `path`; see `formats` for the result. The weights have the types of the ONNX file.
-
-    Raises:
-        ExportError: as for the ONNX export, or when OpenVINO cannot compile a calibrated model.
-    """
+    """Writes the folder `path`; the weights have the types of the ONNX file."""
     import openvino
 
     from keras_vit.export import onnx

@@ -302,11 +302,7 @@ class Source:
 
 
 def prepare(model: keras.Model, **options) -> Source:
-    """The `Source` of a model; `options` are its other fields.
-
-    Raises:
-        ExportError: if the model cannot be exported at all.
-    """
+    """The `Source` of a model; `options` are its other fields. ExportError if it cannot be exported at all."""
     with raise_converter_errors():
         model = getattr(model, "folded_from", model)  # a folded model of this package
         functional = prepare_model(model)

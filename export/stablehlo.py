@@ -80,7 +80,7 @@ def trace(order: Order, platforms: Sequence[str] = PLATFORMS):
 
 
 def write(order: Order, path: Path) -> dict[str, str]:
-    """Writes the file `path` for `jax.export.deserialize`; see `formats` for the result."""
+    """Writes the file `path` for `jax.export.deserialize`."""
     path.write_bytes(trace(order).serialize())
     append_description(path, order.description)
     seal(path, append_comment)

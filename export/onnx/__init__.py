@@ -163,13 +163,7 @@ def make_proto(order, path):
 
 
 def write(order: Order, path: Path) -> dict[str, str]:
-    """Writes the file `path`; weights over INLINE_LIMIT go to a file beside it, named by their content.
-
-    See `formats` for the result.
-
-    Raises:
-        ExportError: when neither an emitter nor tf2onnx can write an operation of the model.
-    """
+    """Writes the file `path`; weights over INLINE_LIMIT go to a file beside it, named by their content."""
     import onnx
 
     finer = {}

@@ -248,8 +248,6 @@ def main(job):
 
 
 def quantize_layers(source, output, order):
-    """Writes `output`: the file `source` with the weights of its layers in int8, as far as the order's goal allows.
-    Temporary files are beside the source. See `formats` for the result.
-    """
+    """Writes `output`: the file `source` with the weights of its layers in int8, as far as the order's goal allows."""
     job = {"source": str(source), "output": str(output), "kind": order.quantize}
     return run_quantizer(__file__, job, order)

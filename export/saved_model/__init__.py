@@ -54,7 +54,7 @@ def write_elsewhere(order, path):
 
 
 def write(order: Order, path: Path, further_outputs: tuple[str, ...] = ()) -> dict[str, str]:
-    """Writes the folder `path`; see `formats`, also for `further_outputs`, which only other formats use.
+    """Writes the folder `path`; only other formats use `further_outputs`, see `formats`.
 
     Signatures: "serving_default", also named "serve", takes float inputs. A classifier that knows its preprocessing
     also has "serve_uint8", images (n, h, w, c) of any one size, and with one or three channels "serve_bytes", encoded
@@ -63,9 +63,6 @@ def write(order: Order, path: Path, further_outputs: tuple[str, ...] = ()) -> di
     "features".
 
     If Keras runs on JAX, a process with TensorFlow writes the folder.
-
-    Raises:
-        ExportError: if Keras runs on another backend, or TensorFlow cannot write the folder.
     """
     require_backend("Writing a SavedModel", "tensorflow", "jax", error=ExportError)
     import keras
