@@ -84,10 +84,8 @@ def write(order: Order, path: Path, further_outputs: tuple[str, ...] = ()) -> di
     if is_image_classifier(model, order.description):
         from keras_vit.export.saved_model import serving
 
-        channels = model.inputs[0].shape[-1]
-        archive.add_endpoint("serve_uint8", *serving.images_endpoint(model, channels, order.description))
-        if channels in (1, 3):
-            archive.add_endpoint("serve_bytes", *serving.bytes_endpoint(model, channels, order.description))
+        for name, (function, argument) in serving.image_endpoints(model, order.description).items():
+            archive.add_endpoint(name, function, [argument])
     for name in order.endpoints:
         archive.add_endpoint(name, getattr(model, name), signature)
     try:
