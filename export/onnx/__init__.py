@@ -121,7 +121,6 @@ def narrow_weights(proto):
     del proto.graph.initializer[:], proto.graph.node[:]
     proto.graph.initializer.extend(numpy_helper.from_array(x, name) for name, x in constants.items())
     proto.graph.node.extend(nodes)
-    return proto
 
 
 def append_property(path, key, value):
@@ -137,16 +136,10 @@ def append_property(path, key, value):
         file.write(proto.SerializeToString())
 
 
-def save_proto(proto, path, description):
-    """Writes the ModelProto with its description as metadata."""
+def write_float(order, path):
+    """Writes the model with weights in float32 or float16, and its description as metadata."""
     import onnx
 
-    onnx.helper.set_model_props(proto, as_properties(description))
-    onnx.save_model(proto, path)
-
-
-def make_proto(order, path):
-    """The model as an onnx.ModelProto, with its weights stored by `quantize`, if that needs no quantizer."""
     try:
         graph, inputs, outputs = lower(order.model, order.shapes, order.endpoints)
     except Unsupported as reason:
@@ -155,11 +148,15 @@ def make_proto(order, path):
                 f"ONNX cannot have the endpoint {order.endpoints[0]!r} of {order.model.name!r}: {reason}."
             ) from reason
         proto = convert_with_tf2onnx(order, path.parent, reason)
-        return narrow_weights(proto) if order.quantize == "float16" else proto
-    simplify(graph, outputs)
-    if order.quantize == "float16":
-        graph.nodes[:0] = store_in_float16(graph.constants)
-    return make_model(graph, inputs, outputs, path)
+        if order.quantize == "float16":
+            narrow_weights(proto)
+    else:
+        simplify(graph, outputs)
+        if order.quantize == "float16":
+            graph.nodes[:0] = store_in_float16(graph.constants)
+        proto = make_model(graph, inputs, outputs, path)
+    onnx.helper.set_model_props(proto, as_properties(order.description))
+    onnx.save_model(proto, path)
 
 
 def write(order: Order, path: Path) -> dict[str, str]:
@@ -170,10 +167,10 @@ def write(order: Order, path: Path) -> dict[str, str]:
     if order.quantize in ("dynamic", "int8"):
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             source = Path(folder) / path.name
-            save_proto(make_proto(order, source), source, order.description)
+            write_float(order, source)
             finer = quantize_layers(source, path, order)
     else:
-        save_proto(make_proto(order, path), path, order.description)
+        write_float(order, path)
     seal(path, append_property)
     onnx.checker.check_model(str(path), full_check=True)
     return finer
