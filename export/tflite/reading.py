@@ -99,14 +99,6 @@ def weight_bytes(path: Path) -> int:
     return scales + sum(model.Buffers(place).DataLength() for place in constants)
 
 
-def has_vulkan() -> bool:
-    """Whether LiteRT could find a GPU; outside of Linux, the system always has such a library."""
-    try:
-        return sys.platform != "linux" or bool(ctypes.CDLL("libvulkan.so.1"))
-    except OSError:
-        return False
-
-
 def ask_gpu(path: Path) -> dict[str, Any] | None:
     """Asks LiteRT's GPU delegate, which phones also have, about a TFLite file; None if it finds no GPU here.
 
@@ -114,11 +106,11 @@ def ask_gpu(path: Path) -> dict[str, Any] | None:
         "adapter": the GPU that was found; "operations": their number in the file; "taken": the number that the GPU
         runs, the others run on the processor; "refused": a line for each kind that the GPU does not run.
     """
-    if not has_vulkan():
-        return None
     try:
+        if sys.platform == "linux":
+            ctypes.CDLL("libvulkan.so.1")  # without it LiteRT finds no GPU; other systems always have such a library
         return run_script(__file__, str(path.resolve()), time_limit=TIME_LIMIT)
-    except ExportError:
+    except (ExportError, OSError):
         return None
 
 
