@@ -38,7 +38,7 @@ def undistributed():
         keras.distribution.set_distribution(found)
 
 
-def make_forward(model, further_outputs=()):
+def make_forward(model, further_outputs):
     """A function of the model's inputs, one argument each, to the list of outputs at inference, for JAX to trace.
 
     Its weights are constants, independent of the devices of the model's weights.
@@ -66,9 +66,8 @@ def trace(order: Order, platforms: Sequence[str] = PLATFORMS):
     scope, number = jax.export.SymbolicScope(), itertools.count()
 
     def to_symbols(shape):
-        free = ["batch" if i == 0 else f"length_{next(number)}" for i, n in enumerate(shape) if n is None]
-        symbols = iter(jax.export.symbolic_shape(", ".join(free), scope=scope) if free else ())
-        return tuple(next(symbols) if n is None else n for n in shape)
+        lengths = [n or (f"length_{next(number)}" if i else "batch") for i, n in enumerate(shape)]
+        return jax.export.symbolic_shape(", ".join(map(str, lengths)), scope=scope)
 
     inputs = [
         jax.ShapeDtypeStruct(to_symbols(shape), x.dtype)
