@@ -3,7 +3,6 @@
 A file from elsewhere may be opened if it has only StableHLO's operations, and calls no code of its runtime's process.
 """
 
-import contextlib
 import itertools
 import math
 from collections.abc import Sequence
@@ -23,19 +22,6 @@ PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 HARMLESS = {"shape_assertion"}
 REFUSED = {f"stablehlo.{name}" for name in ("infeed", "outfeed", "send", "recv")}
 DIALECTS = ("builtin", "func", "stablehlo")
-
-
-@contextlib.contextmanager
-def undistributed():
-    """A context in which Keras places nothing on several devices: an artefact is for one."""
-    import keras
-
-    found = keras.distribution.distribution()
-    keras.distribution.set_distribution(None)
-    try:
-        yield
-    finally:
-        keras.distribution.set_distribution(found)
 
 
 def make_forward(model, further_outputs):
@@ -62,6 +48,7 @@ def trace(order: Order, platforms: Sequence[str] = PLATFORMS):
     """The order's model as a jax.export.Exported; free lengths are symbols, and all inputs share that of the batch."""
     require_backend("Writing StableHLO", "jax", error=ExportError)
     import jax.export
+    import keras
 
     scope, number = jax.export.SymbolicScope(), itertools.count()
 
@@ -73,9 +60,13 @@ def trace(order: Order, platforms: Sequence[str] = PLATFORMS):
         jax.ShapeDtypeStruct(to_symbols(shape), x.dtype)
         for shape, x in zip(order.shapes, order.model.inputs, strict=True)
     ]
-    with undistributed():
+    distribution = keras.distribution.distribution()
+    keras.distribution.set_distribution(None)  # an artefact is for one device
+    try:
         forward = jax.jit(make_forward(order.model, order.endpoints))
         return jax.export.export(forward, platforms=platforms)(*inputs)
+    finally:
+        keras.distribution.set_distribution(distribution)
 
 
 def write(order: Order, path: Path) -> dict[str, str]:
