@@ -105,11 +105,7 @@ def build_by_function(name):
 
 @functools.cache
 def open_patient(patient: Patient) -> Source:
-    """Opens its model, with the same random weights at every call.
-
-    Raises:
-        KerasVitError: if there is none.
-    """
+    """Opens its model, with the same random weights at every call; KerasVitError if there is none."""
     keras.utils.set_random_seed(0)
     for name in patient.imports:
         import_named(name)
@@ -246,13 +242,9 @@ def name_layer(patient: Patient, places: Sequence[int]) -> tuple[str, int]:
 
 
 def find_wrong_layer(ask: Callable, patient: Patient, format_name: str, by: str) -> str:
-    """Finds the first layer up to which the export is wrong, by halving; returns a sentence on it.
+    """Returns a sentence on the first layer up to which the export is wrong, found by halving; ExportError for none.
 
-    Args:
-        ask: calls one of the functions above, with its arguments, in another process.
-
-    Raises:
-        ExportError: if that cannot be said.
+    `ask` calls one of the functions above, with its arguments, in another process.
     """
     before: tuple[int, ...] = ()
     count = ask(name_layer, patient, before)[1]

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 Quantize = Literal["float16", "dynamic", "int8"]
 QUANTIZE = get_args(Quantize)
 DIGEST = "[0-9a-f]{12}"  # the first digits of a SHA-256
+NOTHING = "(?!)"  # a regular expression that matches no name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +80,7 @@ class Format:
         files: for a folder, the names of its files, as far as they are known before.
         folder_pattern: for a folder, a regular expression for the names of all its possible files.
         data_pattern: for a file, a regular expression for the rest, after its stem, of the names of files that belong
-            to it; "" if there are none.
+            to it.
         usual: whether a bundle has it by default.
     """
 
@@ -94,7 +95,7 @@ class Format:
     further_outputs: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     folder_pattern: str = ""
-    data_pattern: str = ""
+    data_pattern: str = NOTHING
     usual: bool = True
 
     @property
@@ -121,8 +122,7 @@ class Format:
         """A regular expression for all possible names of an artefact's files in a bundle."""
         if self.is_folder:
             return f"{re.escape(self.bundled)}/({self.folder_pattern})"
-        data = f"|{re.escape(Path(self.bundled).stem)}{self.data_pattern}" if self.data_pattern else ""
-        return f"{re.escape(self.bundled)}{data}"
+        return f"{re.escape(self.bundled)}|{re.escape(Path(self.bundled).stem)}{self.data_pattern}"
 
 
 FORMATS = (
@@ -190,11 +190,7 @@ USUAL = tuple(row.name for row in FORMATS if row.usual)
 
 
 def format_named(name: str) -> Format:
-    """The row for a name.
-
-    Raises:
-        ExportError: for an unknown name.
-    """
+    """The row for a name; ExportError for an unknown one."""
     for row in FORMATS:
         if row.name == name:
             return row
@@ -202,11 +198,7 @@ def format_named(name: str) -> Format:
 
 
 def format_of_path(path: str | os.PathLike) -> Format:
-    """The row of the format for `path`, by its suffix.
-
-    Raises:
-        ExportError: for an unknown suffix.
-    """
+    """The row of the format for `path`, by its suffix; ExportError for an unknown one."""
     suffix = Path(path).suffix.lower()
     for row in FORMATS:
         if row.suffix == suffix:
@@ -226,14 +218,15 @@ def recognise(path: Path) -> Format | None:
     return next(iter(folders + files), None)
 
 
-def data_files(stem: str) -> re.Pattern:
-    """A pattern for the names of files beside an artefact of one file that belong to it.
+def data_files(path: Path) -> re.Pattern:
+    """A pattern for the names of files beside an artefact of one file that belong to it."""
+    pattern = next((row.data_pattern for row in FORMATS if row.suffix == path.suffix.lower()), NOTHING)
+    return re.compile(f"{re.escape(path.stem)}{pattern}", re.ASCII)
 
-    Args:
-        stem: the artefact's own name without its suffix.
-    """
-    patterns = "|".join(row.data_pattern for row in FORMATS if row.data_pattern)
-    return re.compile(f"{re.escape(stem)}({patterns})", re.ASCII)
+
+def list_data(path: Path) -> list[Path]:
+    """The files beside an artefact of one file that belong to it."""
+    return sorted(file for file in path.parent.iterdir() if data_files(path).fullmatch(file.name))
 
 
 @contextlib.contextmanager

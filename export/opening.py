@@ -41,11 +41,7 @@ class Artefact:
 
 
 def find_artefact(path: Path) -> tuple[Format, Path, dict | None] | None:
-    """(format, path, description) of an export at a path, or of a bundle's first artefact; None for anything else.
-
-    Raises:
-        ExportError: for a bundle that is damaged.
-    """
+    """(format, path, description) of an export at a path, or of a bundle's first artefact; None for anything else."""
     if path.is_file() and (row := recognise(path)):
         return row, path, read_stored_description(row, path)
     if path.is_file() and path.name in {row.files[0] for row in FORMATS if row.is_folder}:
@@ -93,17 +89,11 @@ def find_batch(about, row):
 
 
 def open_artefact(path: Path) -> Artefact | None:
-    """Opens an export at a path; None if there is anything else.
+    """Opens a file or folder in one of the formats, or the first artefact of a bundle; None for anything else.
 
     As in `verify`, an artefact that does more than compute is refused without opening it. Any other runs in this
-    process, without a time limit.
-
-    Args:
-        path: a file or folder in one of the formats, or a bundle, whose first artefact is opened.
-
-    Raises:
-        ExportError: when it is damaged, does not map one image to its logits or those of its pixels, or its runtime is
-            missing.
+    process, without a time limit. ExportError if it is damaged, or does not map one image to its logits or those of its
+    pixels.
 
     >>> export_path = keras_vit.export.convert(keras_vit.zoo.load("ViT-Test/4", weights=None), "vit.onnx").path
     >>> open_artefact(Path(export_path)).run(np.zeros((2, 32, 32, 3), "float32")).shape

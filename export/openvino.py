@@ -69,22 +69,8 @@ def weight_bytes(path: Path) -> int:
     return (path / WEIGHTS).stat().st_size
 
 
-def require_compiled(path):
-    """Raises unless OpenVINO compiles a calibrated model: 2026.4 fails for most ViTs with a free batch."""
-    try:
-        load(path)
-    except RuntimeError as error:
-        raise ExportError(
-            'OpenVINO cannot compile this model in "int8". Fix the batch by batch_size=1, or use quantize="dynamic".'
-        ) from error
-
-
 def write(order: Order, path: Path) -> dict[str, str]:
-    """Writes the folder `path`; see `formats` for the result. The weights have the types of the ONNX file.
-
-    Raises:
-        ExportError: as for the ONNX export, or when OpenVINO cannot compile a calibrated model.
-    """
+    """Writes the folder `path`; the weights have the types of the ONNX file."""
     import openvino
 
     from keras_vit.export import onnx
@@ -98,5 +84,11 @@ def write(order: Order, path: Path) -> dict[str, str]:
         openvino.save_model(model, str(path / GRAPH), compress_to_fp16=False)
         del model  # it has the file open
     if order.quantize == "int8":
-        require_compiled(path)
+        try:
+            load(path)
+        except RuntimeError as error:  # from OpenVINO 2026.4, for most ViTs with a free batch
+            raise ExportError(
+                'OpenVINO cannot compile this model in "int8". Fix the batch by batch_size=1, or use '
+                'quantize="dynamic".'
+            ) from error
     return finer

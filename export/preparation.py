@@ -207,11 +207,8 @@ def gather_images(images, count, inputs):
     """At most `count` images of an array, a list or dictionary of arrays or an iterable of batches, as a list of
     arrays.
     """
-    if hasattr(images, "shape"):
-        return [np.asarray(images)[:count]]
-    if isinstance(images, list | tuple) and len(images) == inputs and all(hasattr(x, "shape") for x in images):
-        return [np.asarray(x)[:count] for x in images]
-    if isinstance(images, dict):
+    listed = isinstance(images, list | tuple) and len(images) == inputs and all(hasattr(x, "shape") for x in images)
+    if listed or isinstance(images, dict) or hasattr(images, "shape"):
         return [np.asarray(x)[:count] for x in keras.tree.flatten(images)]
     batches, total = [], 0
     for batch in images:
@@ -305,11 +302,7 @@ class Source:
 
 
 def prepare(model: keras.Model, **options) -> Source:
-    """The `Source` of a model; `options` are its other fields.
-
-    Raises:
-        ExportError: if the model cannot be exported at all.
-    """
+    """The `Source` of a model; `options` are its other fields. ExportError if it cannot be exported at all."""
     with raise_converter_errors():
         model = getattr(model, "folded_from", model)  # a folded model of this package
         functional = prepare_model(model)

@@ -1,7 +1,7 @@
 """Runs converters and artefacts in separate processes: their memory is freed, and their crashes become errors.
 
-A converter's module is also its script: a function passes the job to it by `run_script(__file__, job)`, and the
-script's `main` does the job, read as JSON on stdin. This file is the script that runs an artefact on examples.
+A converter's module is also its script: a function in it calls `run_script(__file__, job)`, and in the new process its
+`main` does the job and returns the result. Both pass as JSON. This file is also the script that runs an artefact.
 """
 
 import contextlib
@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-from pathlib import Path
 
 import numpy as np
 
@@ -25,17 +24,14 @@ ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", "KERAS_B
 
 
 def run_script(script, job, explain=None, time_limit=None, tell=None):
-    """Runs a script, a path that is absolute or below this folder, with `job` as JSON on its stdin.
+    """Calls `main` of a script with `job` in a separate process, and returns what it returns.
 
     Args:
         explain: turns the output of a failed script into one sentence; by default its last line.
         time_limit: seconds after which the script is killed; None for no limit.
         tell: takes the lines of text that the script writes to stdout as JSON strings; or None.
-
-    Returns:
-        The last other JSON value that the script writes to stdout; None if there is none.
     """
-    command = [sys.executable, "-P", str(Path(__file__).parent / script)]
+    command = [sys.executable, "-P", __file__]
     explain, late = explain or last_line, threading.Event()
     with tempfile.TemporaryFile("w+", errors="replace") as log:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": log, "text": True, "errors": "replace"}
@@ -44,7 +40,7 @@ def run_script(script, job, explain=None, time_limit=None, tell=None):
             if time_limit is not None:
                 timer.start()
             try:
-                result = exchange(process, json.dumps(job), tell or (lambda line: None))
+                result = exchange(process, json.dumps([script, job]), tell or (lambda line: None))
                 process.wait()
             except BaseException:
                 process.kill()
@@ -60,7 +56,7 @@ def run_script(script, job, explain=None, time_limit=None, tell=None):
 
 
 def exchange(process, job, tell):
-    """Writes the job to the process and reads its output until it closes stdout; see `run_script`."""
+    """Writes the job to the process; reads its output until it closes stdout, and returns the last value."""
     with contextlib.suppress(BrokenPipeError), process.stdin:  # the process may fail before it reads
         process.stdin.write(job)
     result = None
@@ -110,13 +106,10 @@ def prefer_to_be_killed():
         file.write("1000")
 
 
-def main():
+def main(job):
     """Keys of the job: reading (the file of a format's reader), path, names (of the inputs), batches (their sizes in
     turn), inputs and outputs (.npz files).
     """
-    prefer_to_be_killed()
-    job = json.load(sys.stdin)
-    # By its path: importing the format's package would import Keras.
     load = runpy.run_path(job["reading"])["load"]
     with np.load(job["inputs"], allow_pickle=False) as arrays:
         inputs = [arrays[f"arr_{i}"] for i in range(len(arrays.files))]
@@ -124,5 +117,13 @@ def main():
     np.savez(job["outputs"], *outputs, allow_pickle=False)
 
 
+def do_job():
+    """Does a job in the new process, see `run_script`."""
+    prefer_to_be_killed()
+    script, job = json.load(sys.stdin)
+    # By its path: importing the package of a format would import Keras.
+    print(json.dumps(runpy.run_path(script)["main"](job)))
+
+
 if __name__ == "__main__":
-    main()
+    do_job()

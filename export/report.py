@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from keras_vit.export.formats import Format, Quantize, data_files, raise_reading_errors
+from keras_vit.export.formats import Format, Quantize, list_data, raise_reading_errors
 from keras_vit.export.proof.parity import Difference, Kind
 
 
@@ -103,11 +103,9 @@ def describe_gpu(gpu: dict[str, Any] | None) -> str:
     return f"; GPU ({gpu['adapter']}): {counts}, the others on the processor ({' '.join(gpu['refused'])})"
 
 
-def size_of(path: str | Path) -> int:
+def size_of(path: Path) -> int:
     """Bytes of a file and its external data, or of all files in a folder."""
-    path = Path(path)
-    data = [file for file in path.parent.iterdir() if data_files(path.stem).fullmatch(file.name)]
-    files = [path, *data] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    files = [path, *list_data(path)] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
     return sum(file.stat().st_size for file in files)
 
 

@@ -3,7 +3,6 @@
 A file from elsewhere may be opened if it has only StableHLO's operations, and calls no code of its runtime's process.
 """
 
-import contextlib
 import itertools
 import math
 from collections.abc import Sequence
@@ -25,20 +24,7 @@ REFUSED = {f"stablehlo.{name}" for name in ("infeed", "outfeed", "send", "recv")
 DIALECTS = ("builtin", "func", "stablehlo")
 
 
-@contextlib.contextmanager
-def undistributed():
-    """A context in which Keras places nothing on several devices: an artefact is for one."""
-    import keras
-
-    found = keras.distribution.distribution()
-    keras.distribution.set_distribution(None)
-    try:
-        yield
-    finally:
-        keras.distribution.set_distribution(found)
-
-
-def make_forward(model, further_outputs=()):
+def make_forward(model, further_outputs):
     """A function of the model's inputs, one argument each, to the list of outputs at inference, for JAX to trace.
 
     Its weights are constants, independent of the devices of the model's weights.
@@ -62,25 +48,29 @@ def trace(order: Order, platforms: Sequence[str] = PLATFORMS):
     """The order's model as a jax.export.Exported; free lengths are symbols, and all inputs share that of the batch."""
     require_backend("Writing StableHLO", "jax", error=ExportError)
     import jax.export
+    import keras
 
     scope, number = jax.export.SymbolicScope(), itertools.count()
 
     def to_symbols(shape):
-        free = ["batch" if i == 0 else f"length_{next(number)}" for i, n in enumerate(shape) if n is None]
-        symbols = iter(jax.export.symbolic_shape(", ".join(free), scope=scope) if free else ())
-        return tuple(next(symbols) if n is None else n for n in shape)
+        lengths = [n or (f"length_{next(number)}" if i else "batch") for i, n in enumerate(shape)]
+        return jax.export.symbolic_shape(", ".join(map(str, lengths)), scope=scope)
 
     inputs = [
         jax.ShapeDtypeStruct(to_symbols(shape), x.dtype)
         for shape, x in zip(order.shapes, order.model.inputs, strict=True)
     ]
-    with undistributed():
+    distribution = keras.distribution.distribution()
+    keras.distribution.set_distribution(None)  # an artefact is for one device
+    try:
         forward = jax.jit(make_forward(order.model, order.endpoints))
         return jax.export.export(forward, platforms=platforms)(*inputs)
+    finally:
+        keras.distribution.set_distribution(distribution)
 
 
 def write(order: Order, path: Path) -> dict[str, str]:
-    """Writes the file `path` for `jax.export.deserialize`; see `formats` for the result."""
+    """Writes the file `path` for `jax.export.deserialize`."""
     path.write_bytes(trace(order).serialize())
     append_description(path, order.description)
     seal(path, append_comment)

@@ -14,7 +14,7 @@ import shutil
 from pathlib import Path
 
 from keras_vit.errors import ExportError, KerasVitError, printable, quote_some
-from keras_vit.export.formats import FORMATS, data_files
+from keras_vit.export.formats import FORMATS, data_files, list_data
 from keras_vit.export.web import LAYOUT_PATTERN as LAYOUT
 from keras_vit.export.web import PATTERN as PAGE
 from keras_vit.files import make_folder, require_local, sha256_of_regular
@@ -42,14 +42,9 @@ NAMES = re.compile(
 )
 
 
-def seal(path, append, data=()):
-    """Seals the file `path`.
-
-    Args:
-        append: function of the path, a key and a text; it makes the file end in this text and keeps it valid.
-        data: names of files in the same folder that belong to it.
-    """
-    files = {name: sha256_of_regular(path.with_name(name)) for name in data}
+def seal(path, append):
+    """Seals the file `path`; `append`, of the path, a key and a text, makes it end in this text and keeps it valid."""
+    files = {file.name: sha256_of_regular(file) for file in list_data(path)}
     append(path, SEAL, f"{json.dumps(files)} {'0' * DIGITS}")
     digest = digest_before_seal(path)
     with open(path, "r+b") as file:
@@ -77,7 +72,7 @@ def read_seal(path):
     if found is None or found[2].decode() != digest_before_seal(path):
         return None
     try:
-        data = {name: digest for name, digest in json.loads(found[1]).items() if data_files(path.stem).fullmatch(name)}
+        data = {name: digest for name, digest in json.loads(found[1]).items() if data_files(path).fullmatch(name)}
     except ValueError:
         return None
     return {path.name: sha256_of_regular(path), **data}

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_vit.errors import ExportError, ParityError, printable, quote_some
+from keras_vit.export import processes
 from keras_vit.export.card import predict_source
 from keras_vit.export.formats import format_named, require_known_operations
 from keras_vit.export.processes import last_line, run_script
@@ -190,6 +191,6 @@ def run_artefact(path, row, names, batches, inputs):
         np.savez(places["inputs"], *inputs)
         job = {"path": str(path.resolve()), "names": names, "batches": batches, **places}
         job["reading"] = row.load_reader().__file__
-        run_script("processes.py", job, lambda log: f"{path} does not run: {last_line(log)}", time_limit)
+        run_script(processes.__file__, job, lambda log: f"{path} does not run: {last_line(log)}", time_limit)
         with np.load(places["outputs"], allow_pickle=False) as arrays:
             return [arrays[f"arr_{i}"] for i in range(len(arrays.files))]

@@ -87,7 +87,7 @@ def save_folder(
     _, not_js = ask(describe_layout, source)
     _, not_keras_hub = ask(require_keras_hub, model, kind)
     why = dict(zip(LINES, (not_transformers, not_timm, not_js, not_keras_hub, None), strict=True))
-    processor, _ = ask(make_preprocessor_config, model, model.config.num_channels)
+    processor, _ = ask(make_preprocessor_config, source, model.config.num_channels)
     with stage(path, HUB_FILES, is_folder=True) as folder:
         config = {}
         if not_js is None:

@@ -121,7 +121,6 @@ def narrow_weights(proto):
     del proto.graph.initializer[:], proto.graph.node[:]
     proto.graph.initializer.extend(numpy_helper.from_array(x, name) for name, x in constants.items())
     proto.graph.node.extend(nodes)
-    return proto
 
 
 def append_property(path, key, value):
@@ -137,25 +136,10 @@ def append_property(path, key, value):
         file.write(proto.SerializeToString())
 
 
-def save_proto(proto, path, description):
-    """Writes the ModelProto with its description as metadata."""
+def write_float(order, path):
+    """Writes the model with weights in float32 or float16, and its description as metadata."""
     import onnx
 
-    onnx.helper.set_model_props(proto, as_properties(description))
-    onnx.save_model(proto, path)
-
-
-def list_companions(path):
-    """Lists the files to which an ONNX file refers."""
-    import onnx
-
-    proto = onnx.load(path, load_external_data=False)
-    names = {entry.value for x in proto.graph.initializer for entry in x.external_data if entry.key == "location"}
-    return sorted(names)
-
-
-def make_proto(order, path):
-    """The model as an onnx.ModelProto, with its weights stored by `quantize`, if that needs no quantizer."""
     try:
         graph, inputs, outputs = lower(order.model, order.shapes, order.endpoints)
     except Unsupported as reason:
@@ -164,31 +148,29 @@ def make_proto(order, path):
                 f"ONNX cannot have the endpoint {order.endpoints[0]!r} of {order.model.name!r}: {reason}."
             ) from reason
         proto = convert_with_tf2onnx(order, path.parent, reason)
-        return narrow_weights(proto) if order.quantize == "float16" else proto
-    simplify(graph, outputs)
-    if order.quantize == "float16":
-        graph.nodes[:0] = store_in_float16(graph.constants)
-    return make_model(graph, inputs, outputs, path)
+        if order.quantize == "float16":
+            narrow_weights(proto)
+    else:
+        simplify(graph, outputs)
+        if order.quantize == "float16":
+            graph.nodes[:0] = store_in_float16(graph.constants)
+        proto = make_model(graph, inputs, outputs, path)
+    onnx.helper.set_model_props(proto, as_properties(order.description))
+    onnx.save_model(proto, path)
 
 
 def write(order: Order, path: Path) -> dict[str, str]:
-    """Writes the file `path`; weights over INLINE_LIMIT go to a file beside it, named by their content.
-
-    See `formats` for the result.
-
-    Raises:
-        ExportError: when neither an emitter nor tf2onnx can write an operation of the model.
-    """
+    """Writes the file `path`; weights over INLINE_LIMIT go to a file beside it, named by their content."""
     import onnx
 
     finer = {}
     if order.quantize in ("dynamic", "int8"):
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             source = Path(folder) / path.name
-            save_proto(make_proto(order, source), source, order.description)
+            write_float(order, source)
             finer = quantize_layers(source, path, order)
     else:
-        save_proto(make_proto(order, path), path, order.description)
-    seal(path, append_property, list_companions(path))
+        write_float(order, path)
+    seal(path, append_property)
     onnx.checker.check_model(str(path), full_check=True)
     return finer

@@ -3,8 +3,6 @@
 This file is also the script that runs tf2onnx, in a separate process.
 """
 
-import json
-import sys
 import tempfile
 from pathlib import Path
 
@@ -17,22 +15,13 @@ from keras_vit.extras import require
 
 OPSET = 18  # the newest that tf2onnx writes
 
-
 # Operations of TensorFlow that tf2onnx copies unchanged, so that files do not load. Exact GELU has Erfc, CELU Expm1.
 # Each function returns the last operator and its inputs; `one` is a constant.
-def erfc(ctx, x, one):
-    return "Sub", [one, ctx.make_node("Erf", [x]).output[0]]
-
-
-def expm1(ctx, x, one):
-    return "Sub", [ctx.make_node("Exp", [x]).output[0], one]
-
-
-def log1p(ctx, x, one):
-    return "Log", [ctx.make_node("Add", [x, one]).output[0]]
-
-
-MISSING = {"Erfc": erfc, "Expm1": expm1, "Log1p": log1p}
+MISSING = {
+    "Erfc": lambda ctx, x, one: ("Sub", [one, ctx.make_node("Erf", [x]).output[0]]),
+    "Expm1": lambda ctx, x, one: ("Sub", [ctx.make_node("Exp", [x]).output[0], one]),
+    "Log1p": lambda ctx, x, one: ("Log", [ctx.make_node("Add", [x, one]).output[0]]),
+}
 
 
 def handler(rewrite):
@@ -64,9 +53,8 @@ def hold_constants(path, function):
     onnx.save_model(proto, path)
 
 
-def main():
+def main(job):
     """Keys of the job: saved_model (folder), output (file), inputs (list of [name, shape, dtype]), opset."""
-    job = json.load(sys.stdin)
     import tensorflow as tf
     import tf2onnx
     from tf2onnx.handler import tf_op
@@ -104,7 +92,3 @@ def convert_with_tf2onnx(order, folder, reason):
     if foreign:
         raise ExportError(f"ONNX has no operator for: {', '.join(foreign)} ({reason}). Export a SavedModel instead.")
     return proto
-
-
-if __name__ == "__main__":
-    main()

@@ -42,7 +42,6 @@ class Graph:
         self.shapes = {}
         self.path = ""
         self.counts = {}
-        self.orders = {}
 
     def unique(self, stem):
         count = self.counts[stem] = self.counts.get(stem, 0) + 1
@@ -89,19 +88,13 @@ class Graph:
 
     def channels_first(self, x):
         """The 4-D tensor stored as (n, c, h, w)."""
-        return x if x.channels_first else self.reordered(x, TO_FIRST, True)
+        return x if x.channels_first else self.add("Transpose", [x], x.shape, x.dtype, True, perm=TO_FIRST)
 
     def channels_last(self, x):
         """The tensor stored as in Keras, channels last; a constant is."""
-        return self.reordered(x, TO_LAST, False) if isinstance(x, Value) and x.channels_first else x
-
-    def reordered(self, x, perm, channels_first):
-        key = (x.name, channels_first)
-        if key not in self.orders:
-            there = self.add("Transpose", [x], x.shape, x.dtype, channels_first, perm=perm)
-            self.orders[key] = there
-            self.orders[(there.name, not channels_first)] = x
-        return self.orders[key]
+        if not isinstance(x, Value) or not x.channels_first:
+            return x
+        return self.add("Transpose", [x], x.shape, x.dtype, perm=TO_LAST)
 
     def is_batch(self, length):
         """Whether a traced length depends on the batch."""

@@ -51,10 +51,6 @@ def activation(layer, x):
     return ops.hard_silu(x) if is_hard_silu else layer.activation(x)
 
 
-def unchanged(layer, x):
-    return x
-
-
 # Augmentation inside a model changes images only in training. RandomCrop is left out here: it also resizes.
 AUGMENTATIONS = [getattr(layers, name) for name in dir(layers) if name.startswith("Random") and name != "RandomCrop"]
 CALLS = {
@@ -62,7 +58,7 @@ CALLS = {
     layers.BatchNormalization: batch_normalization,
     layers.Normalization: normalization,
     layers.Rescaling: rescaling,
-    **dict.fromkeys(AUGMENTATIONS, unchanged),
+    **dict.fromkeys(AUGMENTATIONS, lambda layer, x: x),
 }
 
 
@@ -147,67 +143,6 @@ def order_nodes(outputs, known):
     return nodes
 
 
-class Tracer:
-    """Passes each primitive to `record`, a function of (operation, args, kwargs, outputs, path of its layer).
-
-    `inside` maps the id of a layer's output to the tensor computed inside. `keep_alive` holds every tensor, so that no
-    id is used again.
-    """
-
-    def __init__(self, record):
-        self.record = record
-        self.inside = {}
-        self.keep_alive = []
-
-    def enter(self, layer, call, args, kwargs, known, path):
-        """Records one call of `layer` by `call`; returns its outputs as a flat list."""
-        try:
-            outputs = keras.tree.flatten(call(*args, **at_inference(layer, call, kwargs)))
-        # Code without keras.ops may raise anything for a symbolic tensor.
-        except Exception as error:
-            raise Unsupported(f"layer {path.strip('/') or layer.name} does more than keras.ops can trace") from error
-        for node in order_nodes(outputs, known):
-            self.visit(node, path)
-        return [self.inner(x) for x in outputs]
-
-    def visit(self, node, path):
-        operation, called = node.operation, node.arguments
-        args, kwargs = keras.tree.map_structure(self.inner, (called.args, called.kwargs))
-        known = {id(self.inner(x)) for x in node.input_tensors}
-        self.keep_alive += node.outputs
-        node.arguments = None  # the node is kept, but not the values computed from weights
-        inside = f"{path}/{operation.name}" if isinstance(operation, keras.Layer) else path
-        if not isinstance(operation, keras.Layer) or is_leaf(operation):
-            self.record(operation, args, kwargs, tuple(node.outputs), inside)
-            return
-        results = self.enter(operation, export_call(operation), args, kwargs, known, inside)
-        self.inside.update((id(x), y) for x, y in zip(node.outputs, results, strict=True) if x is not y)
-        self.keep_alive += results
-
-    def inner(self, x):
-        """The tensor inside the layer that returns `x`, with every length known.
-
-        Other tensors become arrays, since TensorFlow returns no memory to the system.
-        """
-        x = self.inside.get(id(x), x)
-        if isinstance(x, keras.KerasTensor | keras.Variable) or not ops.is_tensor(x):
-            return x
-        return ops.convert_to_numpy(x)
-
-
-def trace(model, inputs, record, method=None):
-    """Traces `model` from `inputs`, a list of KerasTensors, to the outputs; layers with `is_leaf(layer)` stay whole.
-
-    Args:
-        record: called with each primitive, see `Tracer`.
-        method: a method of the model to trace instead of `call`.
-    """
-    with unrecorded(model), variables_that_defer():
-        call = method or export_call(model)
-        known = {id(x) for x in inputs}
-        return Tracer(record).enter(model, call, (pack_inputs(model, inputs),), {}, known, path="")
-
-
 def name_outputs(graph, inputs, outputs):
     """Gives outputs, channels last, names that no input and no other output has."""
     taken, results = {x.name for x in inputs}, []
@@ -253,11 +188,52 @@ def share_by_batch(x, batch):
 
 
 class Lowering:
-    """Writes traced operations into the graph; `values` maps ids of traced tensors to their Values."""
+    """Traces a model's operations in order, and writes each into the graph.
+
+    `values` maps the id of a traced tensor to its Value, `inside` the id of a layer's output to the tensor computed
+    inside. `keep_alive` holds every tensor, so that no id is used again.
+    """
 
     def __init__(self, graph, values):
         self.graph = graph
         self.values = values
+        self.inside = {}
+        self.keep_alive = []
+
+    def enter(self, layer, call, args, kwargs, known, path):
+        """Writes one call of `layer` by `call`; returns its outputs as a flat list."""
+        try:
+            outputs = keras.tree.flatten(call(*args, **at_inference(layer, call, kwargs)))
+        # Code without keras.ops may raise anything for a symbolic tensor.
+        except Exception as error:
+            raise Unsupported(f"layer {path.strip('/') or layer.name} does more than keras.ops can trace") from error
+        for node in order_nodes(outputs, known):
+            self.visit(node, path)
+        return [self.inner(x) for x in outputs]
+
+    def visit(self, node, path):
+        operation, called = node.operation, node.arguments
+        args, kwargs = keras.tree.map_structure(self.inner, (called.args, called.kwargs))
+        known = {id(self.inner(x)) for x in node.input_tensors}
+        self.keep_alive += node.outputs
+        node.arguments = None  # the node is kept, but not the values computed from weights
+        inside = f"{path}/{operation.name}" if isinstance(operation, keras.Layer) else path
+        if not isinstance(operation, keras.Layer) or is_leaf(operation):
+            self.write(operation, args, kwargs, tuple(node.outputs), inside)
+            return
+        results = self.enter(operation, export_call(operation), args, kwargs, known, inside)
+        self.inside.update((id(x), y) for x, y in zip(node.outputs, results, strict=True) if x is not y)
+        self.keep_alive += results
+
+    def inner(self, x):
+        """The tensor inside the layer that returns `x`, with every length known.
+
+        Other tensors become arrays, since TensorFlow returns no memory to the system.
+        """
+        x = self.inside.get(id(x), x)
+        if isinstance(x, keras.KerasTensor | keras.Variable) or not ops.is_tensor(x):
+            return x
+        return ops.convert_to_numpy(x)
 
     def value(self, x):
         """The Value of a traced tensor; an array for weights and tensors computed from them; anything else stays."""
@@ -266,7 +242,7 @@ class Lowering:
         return share_by_batch(as_array(x), self.graph.batch)
 
     def write(self, operation, args, kwargs, outputs, path):
-        """See `Tracer`."""
+        """Writes an operation, or a layer with `is_leaf(layer)`, that stands in the layer at `path`."""
         self.graph.path = path.strip("/")
         args, kwargs = keras.tree.map_structure(self.value, (args, kwargs))
         results = self.emit(operation, args, kwargs, outputs)
@@ -304,7 +280,9 @@ def lower(model, input_shapes, endpoints=()):
         Value(graph.unique(own.name), tuple(x.shape), x.dtype) for own, x in zip(model.inputs, tensors, strict=True)
     ]
     lowering = Lowering(graph, dict(zip(map(id, tensors), inputs, strict=True)))
-    results = trace(model, tensors, lowering.write, *(getattr(model, f"with_{name}") for name in endpoints))
+    call = getattr(model, f"with_{endpoints[0]}") if endpoints else export_call(model)
+    with unrecorded(model), variables_that_defer():
+        results = lowering.enter(model, call, (pack_inputs(model, tensors),), {}, map(id, tensors), path="")
     graph.path = ""
     outputs = name_outputs(graph, inputs, [lowering.value(x) for x in results])
     # In the order in which Keras flattens a dictionary of outputs.

@@ -189,9 +189,7 @@ def drop_repeated(graph, keep):
         else:
             seen.setdefault(key, node)
             kept.append(node)
-    changed = len(kept) < len(graph.nodes)
     graph.nodes = kept
-    return changed
 
 
 def drop_unused(graph, keep):
@@ -205,11 +203,10 @@ def drop_unused(graph, keep):
 
 
 def simplify(graph, outputs):
-    """Runs every pass until none changes anything; `outputs` are the names that must stay."""
+    """Runs every pass until it changes nothing; `outputs` are the Values that must stay."""
     keep = {value.name for value in outputs}
     for rewrite in REWRITES:
         while rewrite_once(graph, keep, rewrite):
             pass
-    while drop_repeated(graph, keep):
-        pass
+    drop_repeated(graph, keep)
     drop_unused(graph, keep)

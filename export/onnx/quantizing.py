@@ -5,10 +5,7 @@ outputs. Then only their weights are stored in int8. A runtime that loads the fi
 widens them once. This file is also the script that quantizes, in a separate process.
 """
 
-import json
 import logging
-import os
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -161,9 +158,7 @@ def store_layers(source, ways):
 
 
 def share_constants(graph):
-    """Drops repeated constants (such as zero points) and unused ones, unless branches may use their names."""
-    if any(attribute.HasField("g") for node in graph.node for attribute in node.attribute):
-        return
+    """Drops repeated constants (such as zero points) and unused ones."""
     first, renamed = {}, {}
     for tensor in graph.initializer:
         name, tensor.name = tensor.name, ""
@@ -171,7 +166,7 @@ def share_constants(graph):
         tensor.name = name
     for node in graph.node:
         node.input[:] = [renamed.get(name, name) for name in node.input]
-    used = {name for node in graph.node for name in node.input} | {x.name for x in graph.output}
+    used = list_inputs(graph.node) | {x.name for x in graph.output}
     kept = [tensor for tensor in graph.initializer if tensor.name in used]
     del graph.initializer[:]
     graph.initializer.extend(kept)
@@ -189,17 +184,6 @@ def drop_zero_points(graph):
         tensor = constants.get(node.input[2]) if node.op_type == "DequantizeLinear" and len(node.input) > 2 else None
         if tensor is not None and tensor.data_type == onnx.TensorProto.INT32:
             del node.input[2]
-
-
-def drop_inferred(path):
-    """Writes the file again without shapes that can be inferred, and without unused constants."""
-    import onnx
-
-    proto = onnx.load(path)
-    del proto.graph.value_info[:]
-    drop_zero_points(proto.graph)
-    share_constants(proto.graph)
-    onnx.save_model(proto, path)
 
 
 class OnnxQuantizer:
@@ -222,19 +206,16 @@ class OnnxQuantizer:
         """Writes `output`, the source with the layers in `ways`, {name: way}."""
         import onnx
 
-        nodes = [name for name, way in ways.items() if way == "int8"]
-        prepared = f"{self.source}.prepared" if nodes else output
         proto = store_layers(self.proto, ways)
-        share_constants(proto.graph)
-        onnx.save_model(proto, prepared)
+        nodes = [name for name, way in ways.items() if way == "int8"]
         if nodes:
-            self.quantize_static(prepared, output, nodes)
-            os.remove(prepared)
+            proto = self.quantize_static(proto, nodes)
+        share_constants(proto.graph)
+        onnx.save_model(proto, output)
 
-    def quantize_static(self, prepared, output, nodes):
-        """Quantizes the layers `nodes` to int8, by the ranges of activations in the float file, measured once."""
+    def quantize_static(self, proto, nodes):
+        """`proto` with the layers `nodes` in int8, by the ranges of activations in the float file, measured once."""
         from onnxruntime import quantization as q
-        from onnxruntime.quantization.quant_utils import load_model_with_shape_infer
 
         if self.ranges is None:
             calibrator = q.create_calibrator(Path(self.source), list(LAYERS), f"{self.source}.calibrated")
@@ -242,7 +223,7 @@ class OnnxQuantizer:
             calibrator.collect_data(SimpleNamespace(get_next=lambda: next(batches, None)))
             self.ranges = calibrator.compute_data()
         quantizer = q.QDQQuantizer(
-            load_model_with_shape_infer(Path(prepared)),
+            proto,
             per_channel=True,
             reduce_range=False,
             weight_qType=q.QuantType.QInt8,
@@ -253,25 +234,20 @@ class OnnxQuantizer:
             op_types_to_quantize=list(LAYERS),
             extra_options={"OpTypesToExcludeOutputQuantization": list(PRODUCTS)},
         )
-        quantizer.quantize_model()
-        quantizer.model.save_model_to_file(output, False)
-        drop_inferred(output)
+        proto = quantizer.quantize_model()
+        quantizer.model.topological_sort()
+        del proto.graph.value_info[:]  # shapes that can be inferred
+        drop_zero_points(proto.graph)
+        return proto
 
 
-def main():
+def main(job):
     """Keys of the job: source, output (files), kind ("dynamic" or "int8"); also those of `proof.mixture`."""
-    job = json.load(sys.stdin)
     logging.disable(logging.WARNING)
-    quantize_to_goal(job, OnnxQuantizer(job))
+    return quantize_to_goal(job, OnnxQuantizer(job))
 
 
 def quantize_layers(source, output, order):
-    """Writes `output`: the file `source` with the weights of its layers in int8, as far as the order's goal allows.
-    Temporary files are beside the source. See `formats` for the result.
-    """
+    """Writes `output`: the file `source` with the weights of its layers in int8, as far as the order's goal allows."""
     job = {"source": str(source), "output": str(output), "kind": order.quantize}
     return run_quantizer(__file__, job, order)
-
-
-if __name__ == "__main__":
-    main()

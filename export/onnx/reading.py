@@ -78,7 +78,7 @@ def check(path):
             refuse(path, f"the operator {node.domain}:{node.op_type}, which ONNX does not have")
         for tensor in tensors_in(graph):
             for entry in tensor.external_data:
-                if entry.key == "location" and not data_files(path.stem).fullmatch(entry.value):
+                if entry.key == "location" and not data_files(path).fullmatch(entry.value):
                     refuse(path, f"data in {entry.value}, which is not a file of the bundle")
 
 

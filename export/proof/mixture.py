@@ -234,7 +234,7 @@ def choose_ways(
 
 
 def run_quantizer(script, job, order, explain=None):
-    """Runs a format's script, beside its reading.py, that calls `quantize_to_goal`; returns what that prints."""
+    """Runs a format's script, beside its reading.py, that returns what `quantize_to_goal` does."""
     with tempfile.TemporaryDirectory() as folder:
         job = {**job, "goal": str(Path(folder) / "goal.npz"), "reading": str(Path(script).with_name("reading.py"))}
         order.goal.save(job["goal"])
@@ -263,11 +263,11 @@ def choose_in_turn(quantizer, measure: Measure, tell: Callable[[str], object]) -
 
 
 def quantize_to_goal(job, quantizer):
-    """Writes job["output"] with the ways that the goal needs, and prints which layers are not on their first rung.
+    """Writes job["output"] with the ways that the goal needs; returns {layer: way} of those not on their first rung.
 
-    Lines of text on each step come first, as JSON strings; then {layer: way} as a JSON object. A format's quantizer has
-    the `goal`; the `ladders` and `sizes` of `choose_ways`; `convolutions`, the set of those that begin in int8; and
-    `write(ways, output)`, which writes a new file.
+    Lines of text on each step are printed as JSON strings. A format's quantizer has the `goal`; the `ladders` and
+    `sizes` of `choose_ways`; `convolutions`, the set of those that begin in int8; and `write(ways, output)`, which
+    writes a new file.
     """
     goal, output, ladders = quantizer.goal, Path(job["output"]), quantizer.ladders
     load = runpy.run_path(job["reading"])["load"]
@@ -289,4 +289,4 @@ def quantize_to_goal(job, quantizer):
         ways = choose_in_turn(quantizer, measure, lambda line: print(json.dumps(line), flush=True))
     put(ways)
     finer = {name: ways[name] for name, ladder in ladders.items() if ways[name] != ladder[0]}
-    print(json.dumps({shorten_name(name, ladders): way for name, way in finer.items()}), flush=True)
+    return {shorten_name(name, ladders): way for name, way in finer.items()}

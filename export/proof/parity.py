@@ -139,11 +139,7 @@ KINDS = (
 
 
 def choose_kind(quantize: str | None, form: Format) -> Kind:
-    """The row of a name, if the format `form` has it.
-
-    Raises:
-        ExportError: for an unknown name, or a kind that the format lacks.
-    """
+    """The row of a name; ExportError for an unknown one, or a kind that the format `form` lacks."""
     possible = (None, *form.quantize)
     for kind in KINDS:
         if kind.name == quantize and kind.name in possible:

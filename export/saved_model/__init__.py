@@ -3,8 +3,6 @@
 A model on JAX is written by another process, with Keras on TensorFlow. This file is also its script.
 """
 
-import json
-import sys
 import tempfile
 from pathlib import Path
 
@@ -56,7 +54,7 @@ def write_elsewhere(order, path):
 
 
 def write(order: Order, path: Path, further_outputs: tuple[str, ...] = ()) -> dict[str, str]:
-    """Writes the folder `path`; see `formats`, also for `further_outputs`, which only other formats use.
+    """Writes the folder `path`; only other formats use `further_outputs`, see `formats`.
 
     Signatures: "serving_default", also named "serve", takes float inputs. A classifier that knows its preprocessing
     also has "serve_uint8", images (n, h, w, c) of any one size, and with one or three channels "serve_bytes", encoded
@@ -65,9 +63,6 @@ def write(order: Order, path: Path, further_outputs: tuple[str, ...] = ()) -> di
     "features".
 
     If Keras runs on JAX, a process with TensorFlow writes the folder.
-
-    Raises:
-        ExportError: if Keras runs on another backend, or TensorFlow cannot write the folder.
     """
     require_backend("Writing a SavedModel", "tensorflow", "jax", error=ExportError)
     import keras
@@ -89,10 +84,8 @@ def write(order: Order, path: Path, further_outputs: tuple[str, ...] = ()) -> di
     if is_image_classifier(model, order.description):
         from keras_vit.export.saved_model import serving
 
-        channels = model.inputs[0].shape[-1]
-        archive.add_endpoint("serve_uint8", *serving.images_endpoint(model, channels, order.description))
-        if channels in (1, 3):
-            archive.add_endpoint("serve_bytes", *serving.bytes_endpoint(model, channels, order.description))
+        for name, (function, argument) in serving.image_endpoints(model, order.description).items():
+            archive.add_endpoint(name, function, [argument])
     for name in order.endpoints:
         archive.add_endpoint(name, getattr(model, name), signature)
     try:
@@ -103,15 +96,10 @@ def write(order: Order, path: Path, further_outputs: tuple[str, ...] = ()) -> di
     return {}
 
 
-def main():
-    job = json.load(sys.stdin)
+def main(job):
     import keras
 
     model = keras.saving.load_model(job["model"], compile=False)
     shapes = [tuple(shape) for shape in job["shapes"]]
     order = Order(model=model, shapes=shapes, description=job["about"], endpoints=tuple(job["endpoints"]))
     write(order, Path(job["path"]))
-
-
-if __name__ == "__main__":
-    main()

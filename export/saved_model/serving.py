@@ -108,19 +108,14 @@ def build_answer(outputs, about):
     return result
 
 
-def images_endpoint(model, channels, about):
-    """(function, signature) for uint8 images (n, h, w, c) of one size; `about` describes the model."""
-    preprocessing = SimpleNamespace(**about["preprocessing"])
+def image_endpoints(model, about):
+    """{name: (function, argument)} for uint8 images (n, h, w, c) of one size and, with one or three channels, for
+    encoded images (n,), each of its own size; `about` describes the model.
+    """
+    channels, preprocessing = model.inputs[0].shape[-1], SimpleNamespace(**about["preprocessing"])
 
     def serve_uint8(images):
         return build_answer(model(preprocess(images, preprocessing), training=False), about)
-
-    return serve_uint8, [tf.TensorSpec((None, None, None, channels), "uint8", name="images")]
-
-
-def bytes_endpoint(model, channels, about):
-    """(function, signature) for encoded images (n,), each of its own size; `about` describes the model."""
-    preprocessing = SimpleNamespace(**about["preprocessing"])
 
     def decode_and_preprocess(encoded):
         return preprocess(decode(encoded, channels)[None], preprocessing)[0]
@@ -130,4 +125,7 @@ def bytes_endpoint(model, channels, about):
         images = tf.map_fn(decode_and_preprocess, image_bytes, fn_output_signature=tf.TensorSpec(shape, "float32"))
         return build_answer(model(images, training=False), about)
 
-    return serve_bytes, [tf.TensorSpec((None,), "string", name="image_bytes")]
+    endpoints = {"serve_uint8": (serve_uint8, tf.TensorSpec((None, None, None, channels), "uint8", name="images"))}
+    if channels in (1, 3):
+        endpoints["serve_bytes"] = serve_bytes, tf.TensorSpec((None,), "string", name="image_bytes")
+    return endpoints

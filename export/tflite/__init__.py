@@ -140,14 +140,7 @@ EMITTERS: dict[str, Any] = {"tensorflow": emit_saved_model, "jax": emit_stablehl
 
 
 def write(order: Order, path: Path) -> dict[str, str]:
-    """Writes the file `path`; the labels in its description also become a file of their own.
-
-    See `formats` for the result. In TFLite only the batch can be free.
-
-    Raises:
-        ExportError: when an operator (named in the message) is not built into TFLite, the converter fails, or Keras
-            runs on another backend.
-    """
+    """Writes the file `path`; in TFLite only the batch can be free."""
     import keras
 
     require_backend("Writing TFLite", *EMITTERS, error=ExportError)

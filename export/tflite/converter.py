@@ -5,7 +5,6 @@ This file is also the script that does both, in a separate process, and so impor
 """
 
 import contextlib
-import json
 import re
 import runpy
 import shutil
@@ -155,12 +154,11 @@ class TFLiteQuantizer:
         return quantizing
 
 
-def main():
+def main(job):
     """Keys of the job: saved_model, a folder, or stablehlo, one file or those at `rewriting.SIZES`, with the names
     inputs and outputs; float (the converted file), output (the quantized file), quantize; to quantize also those of
     `proof.mixture`.
     """
-    job = json.load(sys.stdin)
     # By its path: importing the format's package would import Keras.
     rewriting = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("rewriting.py"))))
     if "saved_model" in job:
@@ -170,18 +168,19 @@ def main():
         files = [from_stablehlo(path, job["inputs"], job["outputs"]) for path in job["stablehlo"]]
         converted = rewriting.free_batch(files) if len(files) > 1 else files[0]
     converted = rewriting.rewrite_for_gpus(converted)
-    place = job["float"] if job["quantize"] else job["output"]
+    finer, place = {}, job["float"] if job["quantize"] else job["output"]
     Path(place).write_bytes(converted)
     if job["quantize"] == "float16":
         quantizer = TFLiteQuantizer(place, "float16", None)
         quantizer.write(dict.fromkeys(quantizer.layers, "float16"), job["output"])
     elif job["quantize"]:
-        quantize_to_goal(job, TFLiteQuantizer(place, job["quantize"], Goal.read(job["goal"])))
+        finer = quantize_to_goal(job, TFLiteQuantizer(place, job["quantize"], Goal.read(job["goal"])))
     if job["quantize"]:
         output = Path(job["output"])
         shared = rewriting.share_equal_vectors(output.read_bytes())
         output.unlink()  # the quantizer makes the file executable
         output.write_bytes(shared)
+    return {name.replace("jit(forward)/", ""): way for name, way in finer.items()}  # JAX adds the function's name
 
 
 def explain_log(log):
@@ -198,11 +197,5 @@ def convert(source, folder, path, order):
     """Writes the file `path` like the package's `write`; `source` has the keys of `main` on the source."""
     job = {**source, "float": str(folder / "float.tflite"), "output": str(path), "quantize": order.quantize}
     if order.goal is not None:
-        finer = run_quantizer(__file__, job, order, explain_log)
-        return {name.replace("jit(forward)/", ""): way for name, way in finer.items()}  # JAX adds the function's name
-    run_script(__file__, job, explain_log)
-    return {}
-
-
-if __name__ == "__main__":
-    main()
+        return run_quantizer(__file__, job, order, explain_log)
+    return run_script(__file__, job, explain_log)

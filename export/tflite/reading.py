@@ -6,7 +6,6 @@ LiteRT, in a separate process, which operations of a file a GPU can run.
 
 import contextlib
 import ctypes
-import json
 import os
 import re
 import sys
@@ -100,14 +99,6 @@ def weight_bytes(path: Path) -> int:
     return scales + sum(model.Buffers(place).DataLength() for place in constants)
 
 
-def has_vulkan() -> bool:
-    """Whether LiteRT could find a GPU; outside of Linux, the system always has such a library."""
-    try:
-        return sys.platform != "linux" or bool(ctypes.CDLL("libvulkan.so.1"))
-    except OSError:
-        return False
-
-
 def ask_gpu(path: Path) -> dict[str, Any] | None:
     """Asks LiteRT's GPU delegate, which phones also have, about a TFLite file; None if it finds no GPU here.
 
@@ -115,11 +106,11 @@ def ask_gpu(path: Path) -> dict[str, Any] | None:
         "adapter": the GPU that was found; "operations": their number in the file; "taken": the number that the GPU
         runs, the others run on the processor; "refused": a line for each kind that the GPU does not run.
     """
-    if not has_vulkan():
-        return None
     try:
-        return run_script(__file__, {"path": str(path.resolve())}, time_limit=TIME_LIMIT)
-    except ExportError:
+        if sys.platform == "linux":
+            ctypes.CDLL("libvulkan.so.1")  # without it LiteRT finds no GPU; other systems always have such a library
+        return run_script(__file__, str(path.resolve()), time_limit=TIME_LIMIT)
+    except (ExportError, OSError):
         return None
 
 
@@ -136,8 +127,7 @@ def read_log(log: str, operations: int) -> dict[str, Any] | None:
     return {**answer, "taken": taken, "refused": lines}
 
 
-def main():
-    path = json.load(sys.stdin)["path"]
+def main(path):
     with tempfile.TemporaryFile("w+", errors="replace") as log:
         os.dup2(log.fileno(), 2)
         from ai_edge_litert import schema_py_generated as schema
@@ -148,8 +138,4 @@ def main():
             CompiledModel.from_file(path, hardware_accel=HardwareAccelerator.GPU | HardwareAccelerator.CPU)
         graph = schema.Model.GetRootAs(Path(path).read_bytes()).Subgraphs(0)
         log.seek(0)
-        print(json.dumps(read_log(log.read(), graph.OperatorsLength())))
-
-
-if __name__ == "__main__":
-    main()
+        return read_log(log.read(), graph.OperatorsLength())

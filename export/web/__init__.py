@@ -62,11 +62,7 @@ RUNTIME = (
 
 
 def fetch_runtime() -> list[Path]:
-    """Fetches the runtime's files at the first call; returns their paths in the cache.
-
-    Raises:
-        DownloadError: when one cannot be fetched; without a network, the message says where to put the file.
-    """
+    """Fetches the runtime's files at the first call, or raises DownloadError; returns their paths in the cache."""
     from keras_vit.zoo.fetch.download import fetch
     from keras_vit.zoo.names.rows import PublicCheckpoint
 

@@ -3,6 +3,7 @@
 import ast
 import re
 import zipfile
+from pathlib import Path
 
 import onnx
 import pytest
@@ -43,9 +44,10 @@ def test_an_export_may_write_the_files_of_a_format(row):
 
 
 def test_external_data_is_recognised():
-    assert formats.data_files("a.b").fullmatch("a.b-0123456789ab.onnx.data")
+    assert formats.data_files(Path("a.b.onnx")).fullmatch("a.b-0123456789ab.onnx.data")
+    assert not formats.data_files(Path("a.b.stablehlo")).fullmatch("a.b-0123456789ab.onnx.data")
     for name in ("a.b-0123456789ag.onnx.data", "a.b-0123456789ab.tflite.data", "axb-0123456789ab.onnx.data", "a.b"):
-        assert not formats.data_files("a.b").fullmatch(name)
+        assert not formats.data_files(Path("a.b.onnx")).fullmatch(name)
 
 
 def test_the_command_line_offers_the_rows():

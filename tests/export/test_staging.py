@@ -46,7 +46,7 @@ def export_file(path, text, data=None):
     with stage(path, (path.name,), is_folder=False) as staging:
         names = [] if data is None else [f"{path.stem}-{data}.onnx.data"]
         write(staging.parent, {path.name: text, **dict.fromkeys(names, data)})
-        seal(staging, append, names)
+        seal(staging, append)
 
 
 def test_a_former_bundle_is_replaced_and_nothing_else(tmp_path):

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 
 from keras_vit import hub, zoo
 from keras_vit.errors import CheckpointError, ExportError, PreprocessingError
-from keras_vit.models import Preprocessing
+from keras_vit.models import Preprocessing, VisionTransformer
 
 OPENERS = Path(__file__).parents[1] / "support" / "hub_openers.py"
 SIZES = {"image_size": 32, "num_classes": 5, "labels": ["a", "b", "c", "d", "e"]}
@@ -89,6 +89,15 @@ def test_the_tensors_are_those_that_transformers_wrote(tmp_path):
     assert own == theirs and len(own) > 30  # under older names, which later versions read, too
     config = json.loads((tmp_path / "model/config.json").read_text())
     assert (config["model_type"], config["architecture"]) == ("vit", "vit_base_patch16_224")
+
+
+def test_a_model_of_grey_pictures_has_a_folder_without_transformers_js(tmp_path):
+    arguments = {"image_size": 32, "patch_size": 8, "hidden_size": 32, "num_layers": 1, "num_heads": 4, "mlp_dim": 64}
+    model = VisionTransformer(**arguments, num_classes=3, num_channels=1)
+    model.preprocessing = Preprocessing((32, 32), mean=(0.5,), std=(0.5,))
+    zoo.save(model, tmp_path / "model", layout="hub")
+    assert "transformers.js feeds RGB images" in (tmp_path / "model/README.md").read_text()
+    assert zoo.load(tmp_path / "model").config.num_channels == 1
 
 
 @pytest.mark.slow

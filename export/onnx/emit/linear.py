@@ -115,21 +115,11 @@ def conv(g, operation, out, x, kernel, bias=None, groups=1):
     kernel = np.asarray(kernel)
     strides, dilations = as_pair(operation.strides), as_pair(operation.dilation_rate)
     size = [(k - 1) * d + 1 for k, d in zip(kernel.shape[:2], dilations, strict=True)]
-    attributes = padding_attributes(operation.padding, x.shape[1:3], size, strides)
+    padding = padding_attributes(operation.padding, x.shape[1:3], size, strides)
+    shapes = {"kernel_shape": kernel.shape[:2], "strides": strides, "dilations": dilations, **padding}
     inputs = [g.channels_first(x), np.ascontiguousarray(kernel.transpose(KERNEL_TO_ONNX))]
     inputs += [] if bias is None else [bias]
-    return g.add(
-        "Conv",
-        inputs,
-        out.shape,
-        out.dtype,
-        True,
-        strides=strides,
-        dilations=dilations,
-        group=groups,
-        kernel_shape=kernel.shape[:2],
-        **attributes,
-    )
+    return g.add("Conv", inputs, out.shape, out.dtype, True, group=groups, **shapes)
 
 
 def depthwise_conv(g, operation, out, inputs, kernel):

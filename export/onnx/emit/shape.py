@@ -152,15 +152,14 @@ def unstack(g, operation, out, x):
 
 
 def pad(g, operation, out, x, constant_values=0):
-    mode = {"constant": "constant", "reflect": "reflect", "symmetric": None}[operation.mode]
-    if mode is None:
-        raise ValueError("symmetric padding")
+    if operation.mode not in ("constant", "reflect"):
+        raise ValueError(f"{operation.mode} padding")
     widths = list(operation.pad_width)
     widths = widths * len(x.shape) if len(widths) == 1 else widths
     widths = [widths[axis] for axis in TO_FIRST] if x.channels_first else widths
     pads = np.array([before for before, _ in widths] + [after for _, after in widths])
     value = None if constant_values in (0, None) else np.array(constant_values, x.dtype)
-    return g.add("Pad", [x, pads, value], out.shape, x.dtype, x.channels_first, mode=mode)
+    return g.add("Pad", [x, pads, value], out.shape, x.dtype, x.channels_first, mode=operation.mode)
 
 
 def roll(g, operation, out, x):
