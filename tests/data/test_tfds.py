@@ -14,9 +14,9 @@ from tensorflow_datasets.core.download import downloader
 
 from keras_vit import data
 from keras_vit.data.datasets import builders, catalogue
-from keras_vit.data.errors import DataError
 from keras_vit.data.reading import order, sources, stream
 from keras_vit.data.reading.sources import Pixels
+from keras_vit.errors import DataError
 from keras_vit.models import Preprocessing
 from keras_vit.trainers.plan import augmentation_for, recipe_for
 from keras_vit.trainers.settings import Settings

@@ -18,9 +18,9 @@ import tensorflow as tf
 from keras_vit.data.datasets.arrays import require_classes
 from keras_vit.data.datasets.catalogue import CATALOGUE, DatasetRow, Part
 from keras_vit.data.datasets.schemes import SPLITS, parse_splits
-from keras_vit.data.errors import DataError
 from keras_vit.data.reading.sources import Indexed
 from keras_vit.data.reading.stream import Stream
+from keras_vit.errors import DataError
 from keras_vit.files import is_offline
 
 IN_MEMORY = 2 * 2**30  # bytes of encoded images up to which a split is kept in memory

@@ -20,8 +20,7 @@ from keras_vit.data.datasets.image_files import (
     subfolders,
 )
 from keras_vit.data.datasets.schemes import SPLITS, parse_splits
-from keras_vit.data.errors import DataError
-from keras_vit.errors import quote_some
+from keras_vit.errors import DataError, quote_some
 
 IMAGENET_CLASSES = 1000
 EXPECTED = "Expected a folder that has one folder of images per class"

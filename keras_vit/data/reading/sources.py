@@ -13,8 +13,8 @@ from functools import partial
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.data.errors import DataError
 from keras_vit.data.reading import order
+from keras_vit.errors import DataError
 from keras_vit.images import pillow, tf_jpeg
 
 BORDER = 2  # pixels on every side, red to mark the test set, of ObjectNet's photos (objectnet-template-pytorch)
