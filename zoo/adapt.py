@@ -51,17 +51,11 @@ def require_distinct(labels):
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """The arguments of `load` for head and configuration; None stands for the checkpoint's.
+    """The arguments of `load` for head and configuration; None stands for the checkpoint's."""
 
-    Args:
-        head: "new", "keep" or None.
-        labels: names of the classes.
-        fields: fields of the configuration, by name.
-    """
-
-    head: str | None = None
-    labels: tuple | None = None
-    fields: dict = dataclasses.field(default_factory=dict)
+    head: str | None  # "new" or "keep"
+    labels: tuple | None
+    fields: dict  # of the configuration
 
     @classmethod
     def from_arguments(cls, head, num_classes, labels, image_size, fields):

@@ -100,17 +100,13 @@ def make_matrix(name, strength, height, width):
 
 
 class Strength(NamedTuple):
-    """All operations at one strength, on images of one size.
+    """All operations at one strength, on images of one size."""
 
-    kinds int32 (16,); tables uint8 (16, 256); matrices float32 (32, 6), operation i to one side at 2 i, to the other at
-    2 i + 1; factor of COLOR and SHARPNESS; half the side of the square that PAINT paints, int.
-    """
-
-    kinds: np.ndarray
-    tables: np.ndarray
-    matrices: np.ndarray
-    factor: float
-    half: int
+    kinds: np.ndarray  # int32 (16,)
+    tables: np.ndarray  # uint8 (16, 256)
+    matrices: np.ndarray  # float32 (32, 6): operation i to one side at 2 i, to the other at 2 i + 1
+    factor: float  # of COLOR and SHARPNESS
+    half: int  # half the side of the square that PAINT paints
 
 
 def measure(magnitude, height, width):

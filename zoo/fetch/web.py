@@ -105,17 +105,11 @@ def describe_cause(error: BaseException) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Remote:
-    """The facts about a file in the reply that contains it.
+    """The facts about a file in the reply that contains it."""
 
-    Args:
-        total: bytes, or None.
-        version: a strong ETag, or None; only this proves that a later piece belongs to the same file.
-        checksums: those of x-goog-hash, {"md5" | "crc32c": base64 text}.
-    """
-
-    total: int | None
-    version: str | None
-    checksums: dict[str, str]
+    total: int | None  # bytes
+    version: str | None  # a strong ETag; only this proves that a later piece belongs to the same file
+    checksums: dict[str, str]  # of x-goog-hash, {"md5" | "crc32c": base64 text}
 
 
 def require_file(headers, address):

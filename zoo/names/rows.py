@@ -36,67 +36,40 @@ def class_names(dataset: str | None) -> tuple[str, ...] | None:
 
 @dataclasses.dataclass(frozen=True)
 class PublicCheckpoint:
-    """A file of weights on the web, or in this package, and the facts about it; None if unknown.
+    """A file of weights on the web, or in this package, and the facts about it; None if unknown."""
 
-    Args:
-        url: address of the file; LOCAL for a file that comes with this package.
-        file: its name in weights/, if it comes with this package.
-        record: training and measurements of such weights, as tools/ship.py writes them.
-        variant: name in the table of variants, such as "ViT-B/16".
-        tag: name of the weights, unique for the variant.
-        collection: the family of files it belongs to.
-        parameters: number of parameters of the loaded model, without a head that is all zeros.
-        num_classes: outputs of the file's head.
-        valid_head: False for a head that is all zeros, so that the model can only return features.
-        representation_size: width of the pre-logits layer, if the file has one.
-        classifier: "token" or "gap" (None for a ResNet).
-        position_embedding: kind for a ViT or hybrid, as in `keras_vit.models.VisionTransformer`.
-        resolution: height and width of the images of the last training, or of the authors' evaluation.
-        fields: other fields of the configuration that differ from the variant's, {name: value}, such as CLIP's
-            pre_norm.
-        crop, crop_mode, interpolation, mean, std: as in `keras_vit.models.Preprocessing`.
-        position_interpolation: how the authors resize the position embeddings, as in `keras_vit.zoo.load`.
-        pretraining, dataset: first and last dataset of the training; the head predicts the last one's classes.
-        accuracy, accuracy_source: top-1 in percent on the ImageNet validation set (with a `record`, on its test set),
-            and who reports it.
-        bytes, bytes_source: size of the file: "exact", "listed" (the authors' listing, rounded) or "computed" (four
-            bytes a parameter; the file is slightly larger).
-        sha256: digest of the file, if somebody recorded it.
-        source: address of a description of the weights.
-        licence: licence of the weights.
-        note: further facts for users.
-    """
-
-    url: str
-    file: str | None = None
-    record: dict[str, Any] | None = None
-    variant: str | None = None
-    tag: str | None = None
-    collection: str | None = None
-    parameters: int | None = None
-    num_classes: int | None = None
-    valid_head: bool = True
-    representation_size: int | None = None
-    classifier: str | None = None
-    position_embedding: str = "1d"
-    fields: dict[str, Any] = dataclasses.field(default_factory=dict)
-    resolution: int | None = None
+    url: str  # of the file; LOCAL for a file that comes with this package
+    file: str | None = None  # its name in weights/, if it comes with this package
+    record: dict[str, Any] | None = None  # training and measurements of such weights, as tools/ship.py writes them
+    variant: str | None = None  # name in the table of variants, such as "ViT-B/16"
+    tag: str | None = None  # name of the weights, unique for the variant
+    collection: str | None = None  # the family of files it belongs to
+    parameters: int | None = None  # of the loaded model, without a head that is all zeros
+    num_classes: int | None = None  # outputs of the file's head
+    valid_head: bool = True  # False for a head that is all zeros, so that the model can only return features
+    representation_size: int | None = None  # width of the pre-logits layer, if the file has one
+    classifier: str | None = None  # "token" or "gap" (None for a ResNet)
+    position_embedding: str = "1d"  # of a ViT or hybrid
+    fields: dict[str, Any] = dataclasses.field(default_factory=dict)  # of the configuration, unlike the variant's
+    resolution: int | None = None  # height and width of images in the last training, or the authors' evaluation
+    # As in `keras_vit.models.Preprocessing`.
     crop: float | None = None
     crop_mode: Any = "center"
     interpolation: Any = "bilinear"
     mean: tuple[float, ...] = (0.5, 0.5, 0.5)
     std: tuple[float, ...] = (0.5, 0.5, 0.5)
-    position_interpolation: str = "linear"
-    pretraining: str | None = None
-    dataset: str | None = None
-    accuracy: float | None = None
-    accuracy_source: str | None = None
-    bytes: int | None = None
+    position_interpolation: str = "linear"  # the authors', as in `keras_vit.zoo.load`
+    pretraining: str | None = None  # the first dataset of the training
+    dataset: str | None = None  # the last one; the head predicts its classes
+    accuracy: float | None = None  # top-1 in percent on ImageNet's validation set; with a `record`, on its test set
+    accuracy_source: str | None = None  # who reports it
+    bytes: int | None = None  # size of the file
+    # "exact", "listed" (the authors' listing, rounded) or "computed" (four bytes a parameter; the file is larger).
     bytes_source: str | None = None
-    sha256: str | None = None
-    source: str | None = None
+    sha256: str | None = None  # of the file, if somebody recorded it
+    source: str | None = None  # address of a description of the weights
     licence: str | None = None
-    note: str | None = None
+    note: str | None = None  # further facts for users
 
     @property
     def name(self) -> str:

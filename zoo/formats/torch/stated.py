@@ -40,25 +40,15 @@ def stated_labels(stated, num_classes):
 
 @dataclass(frozen=True)
 class Stated:
-    """Facts about a model that its tensors cannot show; None if the files do not state them.
-
-    Args:
-        num_heads: attention heads.
-        image_size: (height, width) in pixels, for which the position embeddings are.
-        fields: fields of the configuration, by name: activation, epsilons, the input of the head.
-        shapes: sizes, {our name: value}; if the tensors have others, the files describe another model.
-        assume_heads: whether Table 1's heads may be assumed if `num_heads` is None.
-        register_positions: whether registers also have position embeddings.
-        unknown_architecture: a name in timm's config.json that this package does not know.
-    """
+    """Facts about a model that its tensors cannot show; None if the files do not state them."""
 
     num_heads: int | None = None
-    image_size: tuple | None = None
-    fields: dict = field(default_factory=dict)
-    shapes: dict = field(default_factory=dict)
-    assume_heads: bool = True
-    register_positions: bool = False
-    unknown_architecture: str | None = None
+    image_size: tuple | None = None  # (height, width) in pixels, for which the position embeddings are
+    fields: dict = field(default_factory=dict)  # of the configuration: activation, epsilons, the input of the head
+    shapes: dict = field(default_factory=dict)  # {our name: size}; if the tensors have others, it is another model's
+    assume_heads: bool = True  # whether Table 1's heads may be assumed if `num_heads` is None
+    register_positions: bool = False  # whether registers also have position embeddings
+    unknown_architecture: str | None = None  # a name in timm's config.json that this package does not know
 
 
 def require_stated(condition, what, expected):
