@@ -84,7 +84,6 @@ def require_local(name, data_dir):
 
 def prepare(name, data_dir, download):
     """The TFDS builder of a name, with its files on the disk."""
-    import tensorflow as tf
     import tensorflow_datasets as tfds
 
     require_local(name, data_dir or os.environ.get("TFDS_DATA_DIR"))
@@ -148,7 +147,7 @@ def join_parts(builder, row, names):
     """The instruction for TFDS, in whole examples, such as "train[0:49000]"; `names` are splits of the row."""
     wanted = []
     for name in names:
-        part = row.parts[name]
+        part = getattr(row, name)
         if part is None:
             raise DataError(f"{builder.name} has no examples for {name!r}.")
         first, end = part.bounds(count_examples(builder, part.name))
