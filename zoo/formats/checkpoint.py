@@ -177,7 +177,7 @@ def count_numbers(tensors: Mapping[str, Tensor]) -> int:
 
 @dataclass(frozen=True)
 class Hints:
-    """Facts about a checkpoint that its file may not state, from the caller."""
+    """Facts about a checkpoint that its tensors may not show, from the caller or from files beside it."""
 
     num_heads: int | None = None  # overriding the files
     variant_heads: int | None = None  # attention heads of the requested variant, if the files state none

@@ -256,7 +256,7 @@ def read(path, hints):
     if text.startswith(b"{"):
         config, preprocessing, labels = read_description(parse_json(text))
     else:
-        config, preprocessing, labels = read_config(tensors, hints, stated=hints.fields), None, None
+        config, preprocessing, labels = read_config(tensors, hints), None, None
     require_plausible(config, count_numbers(tensors), MOST_MISSING)
     return OpenCheckpoint(path, config, tensors, preprocessing, labels)
 

@@ -4,7 +4,7 @@ import json
 import math
 import struct
 import weakref
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 
@@ -135,7 +135,8 @@ def read_with_companions(path, tensors, layout, hints):
     tensors = to_official(tensors, layout, heads)
     if stated.register_positions:
         tensors = fold_register_positions(tensors)
-    config = with_numerics(read_config(tensors, hints, stated.image_size, fields))
+    hints = replace(hints, own_size=stated.image_size or hints.own_size, fields=fields)
+    config = with_numerics(read_config(tensors, hints))
     require_own_config(vars(config), stated)
     require_plausible(config, count_numbers(tensors), MOST_MISSING)
     preprocessing = stated_preprocessing(path.name, config_json, processor_json, config)
