@@ -82,10 +82,9 @@ def describe_tensor(file, name, entry, start):
     return Tensor(name, shape, lambda: read_tensor(file.stream, name, dtype, shape, start))
 
 
-def require_short_header(path):
+def read_length(stream):
     """Reads the length of the header at the file's beginning, and limits it: the header is parsed whole."""
-    with open(path, "rb") as file:
-        start = file.read(8)
+    start = stream.read(8)
     if len(start) < 8:
         raise EOFError(f"it ends after {len(start)} bytes")
     (length,) = struct.unpack("<Q", start)
@@ -103,11 +102,10 @@ def open_safetensors(path):
     from safetensors import safe_open
 
     with blame_file(COMPLAINT):
-        length = require_short_header(path)
+        file = HeldFile(path)
+        length = read_length(file.stream)
         with safe_open(path, "np") as checked:  # checks the header against the file
             require_few(len(checked.keys()))
-        file = HeldFile(path)
-        file.stream.seek(8)
         header = json.loads(file.stream.read(length), object_pairs_hook=require_distinct)
     metadata = header.pop("__metadata__", None) or {}
     tensors = {name: describe_tensor(file, name, entry, 8 + length) for name, entry in header.items()}
