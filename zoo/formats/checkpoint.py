@@ -105,7 +105,6 @@ def open_archive(path: Path, complaint: str) -> zipfile.ZipFile:
 
 
 def parse_json(text):
-    """Parses the JSON text of a description."""
     if len(text) > MOST_JSON:
         raise Fault(f"has a description of over {MOST_JSON >> 20} MiB.")
     with blame_file("contains a model description that is not valid JSON"):
@@ -171,7 +170,6 @@ def gather(named: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
 
 
 def count_numbers(tensors: Mapping[str, Tensor]) -> int:
-    """The number of values in all tensors."""
     return sum(math.prod(tensor.shape) for tensor in tensors.values())
 
 

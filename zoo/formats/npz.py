@@ -250,7 +250,6 @@ def read_text(archive):
 
 
 def read(path, hints):
-    """Opens the file as an `OpenCheckpoint`."""
     archive = open_archive(path, COMPLAINT)  # the tensors keep it open until the last of them is dropped
     tensors, text = to_first_layout(list_tensors(archive)), read_text(archive)
     if text.startswith(b"{"):

@@ -142,7 +142,6 @@ def read_with_companions(path, tensors, layout, hints):
 
 
 def read(path, hints):
-    """The file as an `OpenCheckpoint`."""
     tensors, metadata = open_safetensors(path)
     layout, tensors = find_layout(strip_model_prefix(tensors))
     text = metadata.get("keras_vit")

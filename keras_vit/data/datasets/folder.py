@@ -110,7 +110,6 @@ def scan(folder, split):
 
 
 def open_split(path, split):
-    """(source, class names) of a split, as `schemes` asks."""
     from keras_vit.data.reading.sources import Files
 
     paths, labels, classes = scan(path, split)

@@ -193,7 +193,6 @@ def transformers_vit(config_json, tensors):
 
 
 def transformers_tower(config_json, tensors):
-    """The `Stated` of CLIP's or SigLIP's image tower."""
     if not config_json:
         return Stated()
     kind = config_json.get("model_type")
@@ -224,7 +223,6 @@ def transformers_dinov2(config_json, tensors):
 
 
 def transformers_dinov3(config_json, tensors):
-    """The `Stated` of a DINOv3."""
     require_type(config_json, ("dinov3_vit",))
     gated = any(".mlp.gate_proj." in name for name in tensors)
     fields = read_activation(config_json, "silu" if gated and not config_json else "gelu")
@@ -239,7 +237,6 @@ def nothing_stated(config_json, tensors):
 
 
 def transformers_bit(config_json, tensors):
-    """The `Stated` of a ResNet."""
     require_type(config_json, BIT_TYPES)
     require_values(config_json, BIT_FIELDS)
     return Stated()

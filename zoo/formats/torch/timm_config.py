@@ -234,7 +234,6 @@ def warn_of_quick_gelu(config_json):
 
 
 def timm_vit(config_json, tensors):
-    """The `Stated` of a ViT or hybrid."""
     args, architecture = stated_arguments(config_json), config_json.get("architecture")
     if any(name in args for name in EVA_ALONE):
         return timm_eva(config_json, tensors)
@@ -272,7 +271,6 @@ def timm_eva(config_json, tensors):
 
 
 def timm_bit(config_json, tensors):
-    """The `Stated` of a ResNet."""
     args = stated_arguments(config_json)
     require_arguments(args, BIT_VALUES)
     return Stated(shapes={"num_classes": args["num_classes"]} if type(args.get("num_classes")) is int else {})
