@@ -47,9 +47,6 @@ class PublicCheckpoint:
     parameters: int | None = None  # of the loaded model, without a head that is all zeros
     num_classes: int | None = None  # outputs of the file's head
     valid_head: bool = True  # False for a head that is all zeros, so that the model can only return features
-    representation_size: int | None = None  # width of the pre-logits layer, if the file has one
-    classifier: str | None = None  # "token" or "gap" (None for a ResNet)
-    position_embedding: str = "1d"  # of a ViT or hybrid
     fields: dict[str, Any] = dataclasses.field(default_factory=dict)  # of the configuration, unlike the variant's
     resolution: int | None = None  # height and width of images in the last training, or the authors' evaluation
     # As in `keras_vit.models.Preprocessing`.
@@ -58,7 +55,6 @@ class PublicCheckpoint:
     interpolation: Any = "bilinear"
     mean: tuple[float, ...] = (0.5, 0.5, 0.5)
     std: tuple[float, ...] = (0.5, 0.5, 0.5)
-    position_interpolation: str = "linear"  # the authors', as in `keras_vit.zoo.load`
     pretraining: str | None = None  # the first dataset of the training
     dataset: str | None = None  # the last one; the head predicts its classes
     accuracy: float | None = None  # top-1 in percent on ImageNet's validation set; with a `record`, on its test set
@@ -109,16 +105,8 @@ class PublicCheckpoint:
         """The configuration of the model that `zoo.load` returns, or None for a file of unknown variant."""
         if self.variant is None:
             return None
-        config = VARIANTS[self.variant].config
-        fields: dict[str, Any] = {
-            "image_size": self.resolution,
-            "num_classes": self.num_classes if self.valid_head else 0,
-        }
-        if isinstance(config, ViTConfig):
-            fields |= {"representation_size": self.representation_size, "classifier": self.classifier or "token"}
-            fields |= {"position_embedding": self.position_embedding}
-            fields |= {"position_interpolation": self.position_interpolation, **self.fields}
-        return dataclasses.replace(config, **fields)
+        config, num_classes = VARIANTS[self.variant].config, self.num_classes if self.valid_head else 0
+        return dataclasses.replace(config, image_size=self.resolution, num_classes=num_classes, **self.fields)
 
 
 @functools.cache
