@@ -89,16 +89,11 @@ ACTIVATIONS = {
     "swish": {"activation": "silu"},
 }
 VIT_TYPES = ("vit", "vit_msn", "vit-hybrid", "ijepa", "deit")
-# {model_type of an image tower: the default activation and epsilon of its configuration}
+# {model_type of an image tower: the default activation of its configuration}
 TOWERS = {
-    "clip": ("quick_gelu", 1e-5),
-    "clip_vision_model": ("quick_gelu", 1e-5),
-    "metaclip_2": ("quick_gelu", 1e-5),
-    "metaclip_2_vision_model": ("quick_gelu", 1e-5),
-    "chinese_clip": ("quick_gelu", 1e-5),
-    "chinese_clip_vision_model": ("quick_gelu", 1e-5),
-    "siglip": ("gelu_pytorch_tanh", 1e-6),
-    "siglip_vision_model": ("gelu_pytorch_tanh", 1e-6),
+    **dict.fromkeys(("clip", "clip_vision_model", "metaclip_2", "metaclip_2_vision_model"), "quick_gelu"),
+    **dict.fromkeys(("chinese_clip", "chinese_clip_vision_model"), "quick_gelu"),
+    **dict.fromkeys(("siglip", "siglip_vision_model"), "gelu_pytorch_tanh"),
 }
 DINOV2_TYPES = ("dinov2", "dinov2_with_registers")
 BIT_TYPES = ("bit",)
@@ -203,10 +198,8 @@ def transformers_tower(config_json, tensors):
         what = "a classifier of the mean of CLIP's patches before the last norm"
         require_stated("pre_layrnorm.weight" not in tensors, what, "classifiers of the mean after it")
         tower = {**tower, "vision_use_head": True}
-    activation, epsilon = TOWERS[kind]
     require_values(tower, {"vision_use_head": (True,)})
-    fields = {"layer_norm_epsilon": epsilon, **read_activation(tower, activation)}
-    return read_transformer({"image_size": 224, **tower}, fields, 12)
+    return read_transformer({"image_size": 224, **tower}, read_activation(tower, TOWERS[kind]), 12)
 
 
 def transformers_dinov2(config_json, tensors):
