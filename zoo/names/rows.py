@@ -4,9 +4,9 @@
 
 import dataclasses
 import functools
-import importlib.resources
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 from keras_vit.errors import UnknownNameError
@@ -15,6 +15,7 @@ from keras_vit.models.config import ResNetConfig, ViTConfig
 from keras_vit.models.preprocessing import Preprocessing
 from keras_vit.models.variants import VARIANTS
 
+ZOO = Path(__file__).parents[1]
 LOCAL = "local"  # in place of an address
 # Datasets with class names in labels/, one per line. ImageNet (ILSVRC-2012) and ImageNet-21k: WordNet's lemmas,
 # in the order of the official heads. Fashion-MNIST: its authors' names. Emoji: the folders that tools/emoji.py makes.
@@ -30,8 +31,7 @@ def class_names(dataset: str | None) -> tuple[str, ...] | None:
     """
     if dataset not in LABEL_SETS:
         return None
-    text = importlib.resources.files("keras_vit.zoo").joinpath(f"labels/{dataset}.txt").read_text("utf-8")
-    return tuple(text.splitlines())
+    return tuple((ZOO / f"labels/{dataset}.txt").read_text("utf-8").splitlines())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,7 +114,7 @@ def read_registry():
     """Reads registry.json: "collections" hold the fields that rows share, "defaults" the tags of bare variants, and
     "grammars" the parts of the authors' file names.
     """
-    return json.loads(importlib.resources.files("keras_vit.zoo").joinpath("registry.json").read_text("utf-8"))
+    return json.loads((ZOO / "registry.json").read_text("utf-8"))
 
 
 @functools.cache

@@ -4,7 +4,6 @@ ObjectNet's folder is one too, of a test set.
 """
 
 import functools
-import importlib.resources
 import json
 import os
 from pathlib import Path
@@ -141,9 +140,7 @@ def overlap() -> dict[str, list[int]]:
     >>> overlap()["tie"]  # bow tie, Windsor tie
     [457, 906]
     """
-    return json.loads(
-        importlib.resources.files("keras_vit.data.datasets").joinpath("objectnet.json").read_text("utf-8")
-    )
+    return json.loads(Path(__file__).with_name("objectnet.json").read_text("utf-8"))
 
 
 def open_objectnet(path, split):
