@@ -7,7 +7,7 @@ import numpy as np
 
 from keras_vit.errors import ConfigError
 from keras_vit.files import read_json
-from keras_vit.models.preprocessing import Preprocessing, UnknownPreprocessing
+from keras_vit.models.preprocessing import CROP_MODES, Preprocessing, UnknownPreprocessing
 from keras_vit.zoo.formats.checkpoint import Fault
 
 COMPANIONS = ("config.json", "preprocessor_config.json")
@@ -254,7 +254,6 @@ INTERPOLATIONS = {
 }
 # Image processors that take a size of one number for both sides, and those that take it for the short side.
 SQUASHING, KEEPING = ("ViT", "DeiT", "ViTHybrid"), ("Bit", "CLIP")
-TIMM_CROP_MODES = ("center", "squash")
 # Steps of transformers' image processors that Preprocessing does not have.
 OTHER_STEPS = ("do_pad", "do_thumbnail", "do_align_long_axis", "rescale_offset", "do_resize_to_multiple", "crop_pct")
 
@@ -283,7 +282,7 @@ def spread_over_channels(mean, std, config):
 def from_timm(cfg, config):
     """The Preprocessing from pretrained_cfg in timm's config.json."""
     mode = cfg.get("crop_mode") or "center"
-    if mode not in TIMM_CROP_MODES:
+    if mode not in CROP_MODES:
         raise Unstated(f"crops by timm's crop_mode {mode!r}, which Preprocessing does not have")
     mean, std = spread_over_channels(cfg["mean"], cfg["std"], config)
     return Preprocessing(
