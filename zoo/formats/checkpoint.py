@@ -91,11 +91,7 @@ def require_honest(members, path):
 
 
 def open_archive(path: Path, complaint: str) -> zipfile.ZipFile:
-    """Opens the zip archive at `path`, unless it claims more than its bytes can hold.
-
-    Raises:
-        Fault: for a file that is not a zip archive, or that claims too much.
-    """
+    """Opens the zip archive at `path`, unless it claims more than its bytes can hold."""
     with blame_file(complaint):
         with ShortReads(path) as file:
             zipfile.ZipFile(file)

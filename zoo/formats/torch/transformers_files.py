@@ -160,11 +160,7 @@ def make_config(kind: Kind, config: ViTConfig, labels: tuple | None) -> dict[str
 
 
 def make_transformers_state(model: Any) -> tuple[ViTConfig, dict[str, np.ndarray]]:
-    """(the model's configuration, its tensors under transformers' names; the older ones, if transformers changed them).
-
-    Raises:
-        CheckpointError: if transformers does not have such a model.
-    """
+    """(the model's configuration, its tensors under transformers' names, the older ones where these changed)."""
     config, kind = model.config, find_kind(model.config)
     which = config.gated_mlp if kind.layout is HF_DINOV2 else -1
     layout = {ours: names if isinstance(names, str) else names[which] for ours, names in kind.layout.items()}
