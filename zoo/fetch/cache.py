@@ -113,11 +113,10 @@ def store(part, path, sha256):
 
 
 def is_intact(path, sha256, bounds):
-    """Whether the cache has the file, undamaged. A file that was put there by hand is accepted and recorded.
+    """Whether the cache has the file, undamaged.
 
-    Args:
-        sha256: the published one, or None.
-        bounds: (least, most) bytes that a file without a record may have.
+    A file that was put there by hand is accepted and recorded: with the published `sha256`, if there is one, else with
+    a number of bytes in `bounds`, (least, most).
     """
     if not is_regular(path):
         return False

@@ -140,14 +140,9 @@ def refusal_error(reply: requests.Response, address: str) -> DownloadError:
 
 
 def read_reply(reply: requests.Response, address: str, bounds: tuple[int, int]) -> Remote:
-    """Reads the facts about the file from the headers of a reply.
+    """Reads the facts about the file from the headers of a reply; `bounds` are the (least, most) bytes it may have.
 
-    Args:
-        bounds: (least, most) bytes that the file may have.
-
-    Raises:
-        DownloadError: for a refusal, an encoded body, a web page, a wrong size, or a body without a known end.
-        EndedEarlyError: if another attempt may succeed.
+    Refuses an encoded body, a web page, a wrong size, or a body without a known end.
     """
     if reply.status_code in RETRIED:
         raise EndedEarlyError(f"the server answered {reply.status_code} {printable(reply.reason)}".rstrip())
