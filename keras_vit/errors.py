@@ -131,6 +131,10 @@ class ImageError(KerasVitError, ValueError):
     """An image cannot be read."""
 
 
+class DataError(KerasVitError, ValueError):
+    """Images or labels are unfit for training or evaluation, or a dataset or split does not exist."""
+
+
 class MissingPackageError(KerasVitError, ModuleNotFoundError):
     """A package that an extra of this one brings is not installed; the message names the extra."""
 

@@ -51,17 +51,11 @@ def require_distinct(labels):
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """The arguments of `load` for head and configuration; None stands for the checkpoint's.
+    """The arguments of `load` for head and configuration; None stands for the checkpoint's."""
 
-    Args:
-        head: "new", "keep" or None.
-        labels: names of the classes.
-        fields: fields of the configuration, by name.
-    """
-
-    head: str | None = None
-    labels: tuple | None = None
-    fields: dict = dataclasses.field(default_factory=dict)
+    head: str | None  # "new" or "keep"
+    labels: tuple | None
+    fields: dict  # of the configuration
 
     @classmethod
     def from_arguments(cls, head, num_classes, labels, image_size, fields):
@@ -242,13 +236,10 @@ def set_line_offsets(tensors, source, target, interpolation):
             tensors[name] = tensors[name].with_length(0, 2 * length - 1, resize)
 
 
-def adapt(tensors, source, target, interpolation="linear"):
-    """Adapts a checkpoint's tensors: (tensors of the model `target`, prefixes of names that keep initial values).
+def adapt(tensors, source, target, interpolation):
+    """Adapts a checkpoint's tensors, {official name: Tensor} of a model with the configuration `source`.
 
-    Args:
-        tensors: {official name: Tensor} of a model with the configuration `source`.
-        target: the `Target`: configuration, and whether the head is new.
-        interpolation: how position embeddings are resized, a key of POSITION_MATRICES.
+    Returns (the tensors of the model `target`, prefixes of names that keep their initial values).
     """
     tensors, config = dict(tensors), target.config
     fresh = set_head(tensors, source, config, target.new_head)

@@ -177,7 +177,7 @@ def locate(name, hints, request):
         return open_checkpoint(path, hints), path.name.split(".")[0]
     untold = {name: value for name, value in found.fields.items() if name in UNTOLD}
     if isinstance(found.config, ViTConfig):
-        untold |= {"classifier": found.config.classifier, "position_interpolation": found.position_interpolation}
+        untold |= {name: getattr(found.config, name) for name in ("classifier", "position_interpolation")}
     own_size = found.config.image_size
     hints = dataclasses.replace(hints, own_size=own_size, fields={**untold, **hints.fields})
     checkpoint = open_as_variant(path, VARIANTS[found.variant], hints, found.config)

@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import json
 import os
 from pathlib import Path
 from typing import Any, Literal
@@ -11,7 +12,7 @@ from keras_vit.files import require_local, write_whole
 from keras_vit.lora import without_lora
 from keras_vit.models.classifier import Classifier, find_quantization
 from keras_vit.zoo.formats import module_for
-from keras_vit.zoo.formats.torch.transformers_files import write_config
+from keras_vit.zoo.formats.torch.transformers_files import make_config
 
 LAYOUTS = (None, "timm", "transformers", "hub")
 
@@ -83,7 +84,7 @@ def save(
             temporary.chmod(permissions)  # safetensors replaces the file by one that only its owner can read
             if layout == "transformers":  # renamed first: if that fails, the old model stays too
                 beside = stack.enter_context(write_whole(path.with_name("config.json")))
-                beside.write_text(write_config(model), "utf-8")
+                beside.write_text(json.dumps(make_config(model), indent=2) + "\n", "utf-8")
     except OSError as error:
         raise CheckpointError(
             f"{path} could not be written: {error.strerror or error}. What was there before is unchanged."

@@ -4,12 +4,12 @@ from .augment.rows import Augmentation as Augmentation
 from .augment.rows import hyper_rule_sizes as hyper_rule_sizes
 from .datasets.catalogue import CATALOGUE as CATALOGUE
 from .datasets.catalogue import VTAB as VTAB
+from .datasets.schemes import DataError as DataError
 from .datasets.schemes import load as load
 from .duplicates import Duplicates as Duplicates
 from .duplicates import find_duplicates as find_duplicates
 from .duplicates import read_duplicates as read_duplicates
 from .duplicates import read_images as read_images
-from .errors import DataError as DataError
 from .examples import Examples as Examples
 from .previewing import draw_preview as draw_preview
 from .reading.batches import data_errors as data_errors

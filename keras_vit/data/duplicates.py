@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, get_type_hints
 
 import numpy as np
 
-from keras_vit.data.errors import DataError
+from keras_vit.errors import DataError
 from keras_vit.files import read_record, write_whole
 
 if TYPE_CHECKING:

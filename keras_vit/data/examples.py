@@ -17,7 +17,6 @@ from keras_vit.data.augment.deferred import describe_batch, draw_layers
 from keras_vit.data.augment.masked_patches import MaskedPatches
 from keras_vit.data.augment.rows import Augmentation, find_augmentation
 from keras_vit.data.datasets.masks import IGNORED
-from keras_vit.data.errors import DataError
 from keras_vit.data.reading import order
 from keras_vit.data.reading.batches import (
     Unreadable,
@@ -29,7 +28,7 @@ from keras_vit.data.reading.batches import (
 )
 from keras_vit.data.reading.sources import Indexed, whole_image
 from keras_vit.data.reading.stream import Stream
-from keras_vit.errors import ImageError
+from keras_vit.errors import DataError, ImageError
 from keras_vit.models.preprocessing import Preprocessing
 
 DTYPES, AUGMENT_ON = ("float32", "uint8"), ("host", "device")

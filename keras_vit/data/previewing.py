@@ -7,11 +7,10 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.data.augment.rows import Augmentation, find_augmentation
-from keras_vit.data.errors import DataError
 from keras_vit.data.examples import Examples
 from keras_vit.data.reading.batches import why_unreadable
 from keras_vit.data.reading.sources import take_examples, whole_image
-from keras_vit.errors import shorten
+from keras_vit.errors import DataError, shorten
 from keras_vit.files import require_local, write_whole
 from keras_vit.models.preprocessing import Preprocessing
 from keras_vit.pages import write_figure

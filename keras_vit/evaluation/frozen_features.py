@@ -182,13 +182,11 @@ def extract_chosen(model, train, shots, seeds, batch_size):
 
     Only their images are read. After an unreadable one, examples are chosen again without it.
     """
-    from keras_vit.data.reading.sources import Subset  # imports TensorFlow
-
     labels = np.array(train.source.labels)
     while True:
         chosen = {(k, seed): choose(labels, k, seed, train.class_names) for k in shots for seed in seeds}
         numbers = np.unique(np.concatenate(list(chosen.values())))
-        subset = dataclasses.replace(train, source=Subset(train.source, numbers))
+        subset = dataclasses.replace(train, source=train.source.take(numbers))
         features, found = extract_features(model, subset, batch_size)
         if len(found) == len(numbers):
             return features, found, {key: np.searchsorted(numbers, indices) for key, indices in chosen.items()}

@@ -64,63 +64,52 @@ def blend_values(degenerate, strength):
     return np.floor(np.clip(degenerate + factor * (VALUES - degenerate), 0, 255) + TIE)
 
 
-def make_table(name, strength, height, width):
-    """What an operation makes of each value, (256,)."""
-    if name == "invert":
-        return 255 - VALUES
-    if name == "posterize":  # keeps int(4 * strength) bits, at least 1 (TensorFlow shifts a byte by at most 7)
-        unit = 2.0 ** (8 - min(8, max(1, int(4 * strength))))
-        return np.floor(VALUES / unit) * unit
-    if name == "solarize":
-        return np.where(VALUES < int(256 * strength), VALUES, 255 - VALUES)
-    if name == "solarize_add":
-        return np.where(VALUES < 128, np.minimum(VALUES + int(110 * strength), 255), VALUES)
-    if name == "brightness":
-        return blend_values(np.float32(0), strength)
-    if name == "contrast":  # a grey of (number of pixels) / 256, at most 255, as in the TPU code; Pillow uses the mean
-        return blend_values(np.float32(min(255, height * width // 256)), strength)
-    return VALUES
+def make_tables(strength, height, width):
+    """{operation: what it makes of each value, (256,)}."""
+    unit = 2.0 ** (8 - min(8, max(1, int(4 * strength))))
+    return {
+        "invert": 255 - VALUES,
+        # Keeps int(4 * strength) bits, at least 1: TensorFlow shifts a byte by at most 7.
+        "posterize": np.floor(VALUES / unit) * unit,
+        "solarize": np.where(VALUES < int(256 * strength), VALUES, 255 - VALUES),
+        "solarize_add": np.where(VALUES < 128, np.minimum(VALUES + int(110 * strength), 255), VALUES),
+        "brightness": blend_values(np.float32(0), strength),
+        # A grey of (number of pixels) / 256, at most 255, as in the TPU code; Pillow uses the mean.
+        "contrast": blend_values(np.float32(min(255, height * width // 256)), strength),
+    }
 
 
-def make_matrix(name, strength, height, width):
-    """(a, b, c, d, e, f): a pixel (x, y) takes the value at (a x + b y + c, d x + e y + f)."""
-    if name == "rotate":  # about the centre, by 30 * strength degrees
-        cos, sin = (function(math.radians(30 * strength)) for function in (math.cos, math.sin))
-        x, y = (width - 1) / 2, (height - 1) / 2
-        return cos, -sin, x - x * cos + y * sin, sin, cos, y - x * sin - y * cos
-    if name == "shear_x":
-        return 1, 0.3 * strength, 0, 0, 1, 0
-    if name == "shear_y":
-        return 1, 0, 0, 0.3 * strength, 1, 0
-    if name == "translate_x":
-        return 1, 0, 100 * strength, 0, 1, 0
-    if name == "translate_y":
-        return 1, 0, 0, 0, 1, 100 * strength
-    return IDENTITY
+def make_matrices(strength, height, width):
+    """{operation: (a, b, c, d, e, f)}: a pixel (x, y) takes the value at (a x + b y + c, d x + e y + f)."""
+    cos, sin = (function(math.radians(30 * strength)) for function in (math.cos, math.sin))
+    x, y = (width - 1) / 2, (height - 1) / 2
+    return {
+        "rotate": (cos, -sin, x - x * cos + y * sin, sin, cos, y - x * sin - y * cos),  # about the centre
+        "shear_x": (1, 0.3 * strength, 0, 0, 1, 0),
+        "shear_y": (1, 0, 0, 0.3 * strength, 1, 0),
+        "translate_x": (1, 0, 100 * strength, 0, 1, 0),
+        "translate_y": (1, 0, 0, 0, 1, 100 * strength),
+    }
 
 
 class Strength(NamedTuple):
-    """All operations at one strength, on images of one size.
+    """All operations at one strength, on images of one size."""
 
-    kinds int32 (16,); tables uint8 (16, 256); matrices float32 (32, 6), operation i to one side at 2 i, to the other at
-    2 i + 1; factor of COLOR and SHARPNESS; half the side of the square that PAINT paints, int.
-    """
-
-    kinds: np.ndarray
-    tables: np.ndarray
-    matrices: np.ndarray
-    factor: float
-    half: int
+    kinds: np.ndarray  # int32 (16,)
+    tables: np.ndarray  # uint8 (16, 256)
+    matrices: np.ndarray  # float32 (32, 6): operation i to one side at 2 i, to the other at 2 i + 1
+    factor: float  # of COLOR and SHARPNESS
+    half: int  # half the side of the square that PAINT paints
 
 
 def measure(magnitude, height, width):
     """The operations of strength magnitude / 10."""
     strength, size = magnitude / 10, (height, width)
-    matrices = [make_matrix(name, side * strength, *size) for name in OPERATIONS for side in (1, -1)]
+    tables, sides = make_tables(strength, *size), [make_matrices(side * strength, *size) for side in (1, -1)]
     return Strength(
         np.array([KINDS.get(name, Kind.LOOK_UP) for name in OPERATIONS], "int32"),
-        np.array([make_table(name, strength, *size) for name in OPERATIONS]).astype("uint8"),
-        np.array(matrices, "float32"),
+        np.array([tables.get(name, VALUES) for name in OPERATIONS]).astype("uint8"),
+        np.array([matrices.get(name, IDENTITY) for name in OPERATIONS for matrices in sides], "float32"),
         enhance_factor(strength),
         int(40 * strength),
     )

@@ -30,9 +30,8 @@ TURNED_XMP = r'tiff:Orientation(?:="|>)[2-8]'
 TURNED = rf"\C*(?:{TURNED_LITTLE}|{TURNED_BIG}|{TURNED_XMP})\C*"
 
 
-def most_scans(data):
-    """The largest number of scans for which a file, a string (), has room: int64 ()."""
-    return tf.cast(tf.strings.length(data), tf.int64) // SHORTEST_SCAN
+def byte_length(text):
+    return tf.cast(tf.strings.length(text), tf.int64)
 
 
 def count_markers(data, first=SOS, last=SOS):
@@ -47,7 +46,8 @@ def count_markers(data, first=SOS, last=SOS):
 
 def has_few_scans(data, pixels):
     """Whether the scans of a JPEG, a string () of `pixels`, int64 (), have at most MOST_SCANNED pixels in all."""
-    counted = tf.where(most_scans(data) * pixels <= MOST_SCANNED, b"", data)  # counting takes time for large files
+    most = byte_length(data) // SHORTEST_SCAN
+    counted = tf.where(most * pixels <= MOST_SCANNED, b"", data)  # counting takes time for large files
     return count_markers(counted) * pixels <= MOST_SCANNED
 
 
@@ -102,10 +102,6 @@ def read_content(data, start, name):
     size = read_marker_and_length(tf.strings.substr(data, start, HEAD))[1] - 2 - len(name)
     after = tf.where(start > 0, start + HEAD + len(name), 0)
     return tf.strings.substr(data, after, tf.where(start > 0, tf.maximum(size, 0), 0))
-
-
-def byte_length(text):
-    return tf.cast(tf.strings.length(text), tf.int64)
 
 
 def take_bytes(text, start, size):

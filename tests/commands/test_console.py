@@ -16,8 +16,7 @@ from keras_vit import zoo
 from keras_vit.commands import predict
 from keras_vit.commands.progress import FitProgress
 from keras_vit.console import Console, log
-from keras_vit.data.errors import DataError
-from keras_vit.errors import ImageError, printable
+from keras_vit.errors import DataError, ImageError, printable
 from keras_vit.evaluation import Predictions, draw_mistakes
 from keras_vit.inference import Prediction
 

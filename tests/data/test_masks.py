@@ -9,7 +9,7 @@ from PIL import Image
 
 from keras_vit import data, models
 from keras_vit.data.datasets import schemes
-from keras_vit.data.errors import DataError
+from keras_vit.errors import DataError
 
 COLOURS = np.array([[10, 200, 30], [220, 40, 90], [60, 90, 250]], "uint8")
 SMALL = models.Preprocessing((24, 24))

@@ -14,9 +14,10 @@ from tensorflow_datasets.core.download import downloader
 
 from keras_vit import data
 from keras_vit.data.datasets import builders, catalogue
-from keras_vit.data.errors import DataError
+from keras_vit.data.datasets.schemes import SPLITS
 from keras_vit.data.reading import order, sources, stream
 from keras_vit.data.reading.sources import Pixels
+from keras_vit.errors import DataError
 from keras_vit.models import Preprocessing
 from keras_vit.trainers.plan import augmentation_for, recipe_for
 from keras_vit.trainers.settings import Settings
@@ -113,7 +114,7 @@ def test_vtab(task, prepared):
     name, counts, classes = TASKS[task]
     folder = prepared(name)
     builder, row = builders.prepare(name, folder, download=False), data.CATALOGUE[f"vtab/{task}"]
-    instructions = [builders.join_parts(builder, row, [split]) for split in row.parts]
+    instructions = [builders.join_parts(builder, row, [split]) for split in SPLITS]
     assert tuple(builder.info.splits[instruction].num_examples for instruction in instructions) == counts
     train = examples_of(f"vtab/{task}", "train", folder)
     assert train.num_examples == counts[0] and train.num_classes == classes

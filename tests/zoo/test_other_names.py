@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from keras_vit.data.datasets.schemes import find_scheme
-from keras_vit.data.errors import DataError
-from keras_vit.errors import UnknownNameError
+from keras_vit.errors import DataError, UnknownNameError
 from keras_vit.models.config import ResNetConfig
 from keras_vit.models.variants import VARIANTS
 from keras_vit.zoo import info, load

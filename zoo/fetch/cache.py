@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import json
-import logging
 import os
 import re
 from pathlib import Path
@@ -11,6 +10,7 @@ from urllib.parse import unquote
 
 import filelock
 
+from keras_vit.console import log
 from keras_vit.errors import DownloadError, RecordError
 from keras_vit.files import read_record, sha256_of_regular, write_whole
 from keras_vit.owned import is_digest, is_regular
@@ -19,8 +19,6 @@ from keras_vit.zoo.fetch.places import read_url, requested_address
 
 FILE_NAME = re.compile(r'[^/\\:*?"<>|]*[^/\\:*?"<>|.\s]')  # valid on every system
 RECORD = {"sha256": is_digest, "stamp": [int]}
-
-logger = logging.getLogger(__name__)
 
 
 def cached_path(url: str) -> Path:
@@ -78,7 +76,7 @@ def lock_file(path):
     except NotImplementedError:
         return contextlib.nullcontext()  # a file system without locks
     except filelock.Timeout:
-        logger.warning("Another process is fetching %s; waiting for it.", path.name)
+        log.warning("Another process is fetching %s; waiting for it.", path.name)
         return lock.acquire()
 
 
@@ -115,11 +113,10 @@ def store(part, path, sha256):
 
 
 def is_intact(path, sha256, bounds):
-    """Whether the cache has the file, undamaged. A file that was put there by hand is accepted and recorded.
+    """Whether the cache has the file, undamaged.
 
-    Args:
-        sha256: the published one, or None.
-        bounds: (least, most) bytes that a file without a record may have.
+    A file that was put there by hand is accepted and recorded: with the published `sha256`, if there is one, else with
+    a number of bytes in `bounds`, (least, most).
     """
     if not is_regular(path):
         return False

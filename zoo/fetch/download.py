@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import glob
 import hashlib
-import logging
 import time
 from pathlib import Path
 
@@ -18,6 +17,7 @@ import google_crc32c
 import requests
 from urllib3.exceptions import HTTPError
 
+from keras_vit.console import Console, log
 from keras_vit.errors import DownloadError, printable, without_secrets
 from keras_vit.files import is_offline, open_regular
 from keras_vit.owned import is_regular
@@ -44,15 +44,11 @@ CONNECTIONS = 200  # for one file
 BACKOFF = 0.5  # seconds, doubled at each failure
 LASTING = (requests.exceptions.SSLError, requests.TooManyRedirects, ValueError)  # errors that would occur again
 
-logger = logging.getLogger(__name__)
-
 
 @contextlib.contextmanager
 def progress_bar(name):
     """Yields a function of (bytes so far, bytes in all) that draws on a terminal."""
     from rich import progress
-
-    from keras_vit.console import Console
 
     console = Console(stderr=True)
     columns = (
@@ -143,7 +139,7 @@ def receive(address, path, bounds, draw):
         if failures == FAILURES or lasting:
             break
         if failures == 1:
-            logger.warning("%s: %s. Trying again for some seconds.", shown, cause)
+            log.warning("%s: %s. Trying again for some seconds.", shown, cause)
         time.sleep(BACKOFF / 2 * 2**failures)
     came = f"{size:,} bytes came and are kept, then " if size else ""
     raise DownloadError(

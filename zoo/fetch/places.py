@@ -34,9 +34,6 @@ def read_url(text: str) -> SplitResult:
     characters, spaces, backslashes, characters outside of ASCII, an unusual name or password before the host, and
     paths with "." and "..".
 
-    Raises:
-        DownloadError: for anything but a plain http or https address.
-
     >>> read_url("https://me:secret@Example.org/a.npz?key=1").hostname
     'example.org'
     """

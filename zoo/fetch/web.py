@@ -105,17 +105,11 @@ def describe_cause(error: BaseException) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Remote:
-    """The facts about a file in the reply that contains it.
+    """The facts about a file in the reply that contains it."""
 
-    Args:
-        total: bytes, or None.
-        version: a strong ETag, or None; only this proves that a later piece belongs to the same file.
-        checksums: those of x-goog-hash, {"md5" | "crc32c": base64 text}.
-    """
-
-    total: int | None
-    version: str | None
-    checksums: dict[str, str]
+    total: int | None  # bytes
+    version: str | None  # a strong ETag; only this proves that a later piece belongs to the same file
+    checksums: dict[str, str]  # of x-goog-hash, {"md5" | "crc32c": base64 text}
 
 
 def require_file(headers, address):
@@ -146,14 +140,9 @@ def refusal_error(reply: requests.Response, address: str) -> DownloadError:
 
 
 def read_reply(reply: requests.Response, address: str, bounds: tuple[int, int]) -> Remote:
-    """Reads the facts about the file from the headers of a reply.
+    """Reads the facts about the file from the headers of a reply; `bounds` are the (least, most) bytes it may have.
 
-    Args:
-        bounds: (least, most) bytes that the file may have.
-
-    Raises:
-        DownloadError: for a refusal, an encoded body, a web page, a wrong size, or a body without a known end.
-        EndedEarlyError: if another attempt may succeed.
+    Refuses an encoded body, a web page, a wrong size, or a body without a known end.
     """
     if reply.status_code in RETRIED:
         raise EndedEarlyError(f"the server answered {reply.status_code} {printable(reply.reason)}".rstrip())

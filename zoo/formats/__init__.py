@@ -32,9 +32,6 @@ ENDINGS = {
 def module_for(path: str | os.PathLike) -> ModuleType:
     """The module that reads and writes a file, by its ending.
 
-    Raises:
-        CheckpointError: for an unknown ending.
-
     >>> module_for("runs/best.npz").__name__
     'keras_vit.zoo.formats.npz'
     """
@@ -46,11 +43,7 @@ def module_for(path: str | os.PathLike) -> ModuleType:
 
 
 def find_file(path: Path) -> Path:
-    """Finds the file of a checkpoint: `path`, or the first of `IN_FOLDERS` if that is a folder.
-
-    Raises:
-        CheckpointError: if there is none.
-    """
+    """Finds the file of a checkpoint: `path`, or the first of `IN_FOLDERS` if that is a folder."""
     for file in (path, *(path / name for name in IN_FOLDERS)):
         if os.path.isfile(file):
             return file

@@ -176,7 +176,8 @@ def read_backbone(tensors):
     return BackboneConfig(depths=count_units(tensors, r"block(\d+)/unit(\d+)/"), width_factor=width_factor(filters))
 
 
-def read_vit(tensors, stated_size, hints, stated):
+def read_vit(tensors, hints):
+    stated, own_size = hints.fields, hints.own_size
     ph, pw, channels, hidden_size = shape_of(tensors, "embedding/kernel", 4)
     axial = any(name.startswith(f"Transformer/{AxialViTConfig.block_name}_") for name in tensors)
     config_class = AxialViTConfig if axial else ViTConfig
@@ -189,13 +190,12 @@ def read_vit(tensors, stated_size, hints, stated):
     step = ph * stride, pw * stride
     prefix = int("cls" in tensors and stated.get("class_token_position", True))
     wanted = hints.image_size and pair("image_size", hints.image_size)
-    own_size = stated_size or hints.own_size
     if stated.get("position_embedding") == "rope":
         positions, grid = {}, grid_of(own_size or wanted or default_size(step), step)
     else:
         aspect = wanted and (wanted, pair("patch_size", hints.patch_size or (ph, pw)))
         positions, grid = read_positions(tensors, prefix, own_size and grid_of(own_size, step), aspect)
-    image_size = choose_size(grid, step, (stated_size, hints.own_size, wanted))
+    image_size = choose_size(grid, step, (own_size, wanted))
     return config_class(
         image_size=image_size,
         drop_remainder=any(size % s for size, s in zip(image_size, step, strict=True)),
@@ -238,15 +238,8 @@ def read_axial_resnet(tensors):
     )
 
 
-def read_config(tensors, hints, stated_size=None, stated=None):
-    """Derives the configuration of official tensors.
-
-    Args:
-        tensors: a checkpoint's {official name: Tensor}.
-        hints: the caller's `Hints`; their image size gives the aspect of a grid that is not square.
-        stated_size: (height, width) of its images, if its files state it.
-        stated: {field: value} of the configuration, from the layout or its files, that no tensor shows.
-    """
+def read_config(tensors, hints):
+    """Derives the configuration of official tensors, {name: Tensor}; the `Hints` have what no tensor shows."""
     if ROW_POSITIONS in tensors:
         return read_axial_resnet(tensors)
-    return read_resnet(tensors) if ROOT in tensors else read_vit(tensors, stated_size, hints, stated or {})
+    return read_resnet(tensors) if ROOT in tensors else read_vit(tensors, hints)

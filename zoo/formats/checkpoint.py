@@ -91,11 +91,7 @@ def require_honest(members, path):
 
 
 def open_archive(path: Path, complaint: str) -> zipfile.ZipFile:
-    """Opens the zip archive at `path`, unless it claims more than its bytes can hold.
-
-    Raises:
-        Fault: for a file that is not a zip archive, or that claims too much.
-    """
+    """Opens the zip archive at `path`, unless it claims more than its bytes can hold."""
     with blame_file(complaint):
         with ShortReads(path) as file:
             zipfile.ZipFile(file)
@@ -105,7 +101,6 @@ def open_archive(path: Path, complaint: str) -> zipfile.ZipFile:
 
 
 def parse_json(text):
-    """Parses the JSON text of a description."""
     if len(text) > MOST_JSON:
         raise Fault(f"has a description of over {MOST_JSON >> 20} MiB.")
     with blame_file("contains a model description that is not valid JSON"):
@@ -171,50 +166,31 @@ def gather(named: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
 
 
 def count_numbers(tensors: Mapping[str, Tensor]) -> int:
-    """The number of values in all tensors."""
     return sum(math.prod(tensor.shape) for tensor in tensors.values())
 
 
 @dataclass(frozen=True)
 class Hints:
-    """Facts about a checkpoint that its file may not state, from the caller.
+    """Facts about a checkpoint that its tensors may not show, from the caller or from files beside it."""
 
-    Args:
-        num_heads: attention heads, overriding the files.
-        variant_heads: attention heads of the requested variant, if the files state none.
-        image_size: int or (height, width), in patches of `patch_size`, for grids that are not square.
-        patch_size: that of the requested model; None for the file's.
-        own_size: (height, width) of the images that the file was trained on, if known.
-        fields: fields of the configuration that tensors cannot show, {name: value}.
-    """
-
-    num_heads: int | None = None
-    variant_heads: int | None = None
-    image_size: int | tuple[int, int] | None = None
-    patch_size: int | tuple[int, int] | None = None
-    own_size: tuple[int, int] | None = None
-    fields: Mapping = field(default_factory=dict)
+    num_heads: int | None = None  # overriding the files
+    variant_heads: int | None = None  # attention heads of the requested variant, if the files state none
+    image_size: int | tuple[int, int] | None = None  # in patches of `patch_size`, for grids that are not square
+    patch_size: int | tuple[int, int] | None = None  # that of the requested model; None for the file's
+    own_size: tuple[int, int] | None = None  # (height, width) of the images that the file was trained on, if known
+    fields: Mapping = field(default_factory=dict)  # those of the configuration that tensors cannot show
 
 
 @dataclass(frozen=True)
 class OpenCheckpoint:
-    """The contents of a checkpoint: tensors under official names, and a description of their model.
-
-    Args:
-        path: path of its file.
-        config: the model's configuration.
-        tensors: {official name: Tensor}, not read yet.
-        preprocessing: preprocessing of the images; None for the paper's.
-        labels: names of the classes, or None.
-        trainable: the parts of the model that train, as the argument of `Classifier`.
-    """
+    """The contents of a checkpoint: tensors under official names, and a description of their model."""
 
     path: Path
     config: ViTConfig | ResNetConfig
-    tensors: Mapping[str, Tensor]
-    preprocessing: Preprocessing | UnknownPreprocessing | None = None
+    tensors: Mapping[str, Tensor]  # not read yet
+    preprocessing: Preprocessing | UnknownPreprocessing | None = None  # None for the paper's
     labels: tuple[str, ...] | None = None
-    trainable: bool | Mapping[str, bool] = True
+    trainable: bool | Mapping[str, bool] = True  # the parts of the model that train, as the argument of `Classifier`
 
 
 # The families of models, by the names of their classes in a file's description.

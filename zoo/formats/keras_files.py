@@ -157,7 +157,6 @@ def read_weights(path):
 
 
 def read(path, hints):
-    """Opens the file as an `OpenCheckpoint`."""
     return read_model(path) if path.suffix == ".keras" else read_weights(path)
 
 

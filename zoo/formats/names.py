@@ -18,21 +18,13 @@ ROWS_AT_ONCE = 256
 
 
 class Axes(NamedTuple):
-    """The axes of a tensor in torch, in the official files and in a model.
+    """The axes of a tensor in torch, in the official files and in a model."""
 
-    Args:
-        ranks: possible numbers of axes in torch; () for any.
-        of_torch: function from torch's shape and the number of heads to the official shape.
-        of_variable: function from the variable's shape and the number of heads to the official shape.
-        permute: brings torch's values to the official order of axes, to be reshaped.
-        restore: brings official values to torch's.
-    """
-
-    ranks: tuple[int, ...]
-    of_torch: Callable[[tuple, int], tuple]
-    of_variable: Callable[[tuple, int], tuple]
-    permute: Callable[[np.ndarray], np.ndarray]
-    restore: Callable[[np.ndarray], np.ndarray]
+    ranks: tuple[int, ...]  # possible numbers of axes in torch; () for any
+    of_torch: Callable[[tuple, int], tuple]  # torch's shape and the number of heads to the official shape
+    of_variable: Callable[[tuple, int], tuple]  # the variable's shape and the number of heads to the official shape
+    permute: Callable[[np.ndarray], np.ndarray]  # brings torch's values to the official order of axes, to be reshaped
+    restore: Callable[[np.ndarray], np.ndarray]  # brings official values to torch's
 
 
 def as_is(values):

@@ -250,13 +250,12 @@ def read_text(archive):
 
 
 def read(path, hints):
-    """Opens the file as an `OpenCheckpoint`."""
     archive = open_archive(path, COMPLAINT)  # the tensors keep it open until the last of them is dropped
     tensors, text = to_first_layout(list_tensors(archive)), read_text(archive)
     if text.startswith(b"{"):
         config, preprocessing, labels = read_description(parse_json(text))
     else:
-        config, preprocessing, labels = read_config(tensors, hints, stated=hints.fields), None, None
+        config, preprocessing, labels = read_config(tensors, hints), None, None
     require_plausible(config, count_numbers(tensors), MOST_MISSING)
     return OpenCheckpoint(path, config, tensors, preprocessing, labels)
 

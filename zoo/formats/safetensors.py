@@ -4,7 +4,7 @@ import json
 import math
 import struct
 import weakref
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 
@@ -82,10 +82,9 @@ def describe_tensor(file, name, entry, start):
     return Tensor(name, shape, lambda: read_tensor(file.stream, name, dtype, shape, start))
 
 
-def require_short_header(path):
+def read_length(stream):
     """Reads the length of the header at the file's beginning, and limits it: the header is parsed whole."""
-    with open(path, "rb") as file:
-        start = file.read(8)
+    start = stream.read(8)
     if len(start) < 8:
         raise EOFError(f"it ends after {len(start)} bytes")
     (length,) = struct.unpack("<Q", start)
@@ -103,11 +102,10 @@ def open_safetensors(path):
     from safetensors import safe_open
 
     with blame_file(COMPLAINT):
-        length = require_short_header(path)
+        file = HeldFile(path)
+        length = read_length(file.stream)
         with safe_open(path, "np") as checked:  # checks the header against the file
             require_few(len(checked.keys()))
-        file = HeldFile(path)
-        file.stream.seek(8)
         header = json.loads(file.stream.read(length), object_pairs_hook=require_distinct)
     metadata = header.pop("__metadata__", None) or {}
     tensors = {name: describe_tensor(file, name, entry, 8 + length) for name, entry in header.items()}
@@ -135,7 +133,8 @@ def read_with_companions(path, tensors, layout, hints):
     tensors = to_official(tensors, layout, heads)
     if stated.register_positions:
         tensors = fold_register_positions(tensors)
-    config = with_numerics(read_config(tensors, hints, stated.image_size, fields))
+    hints = replace(hints, own_size=stated.image_size or hints.own_size, fields=fields)
+    config = with_numerics(read_config(tensors, hints))
     require_own_config(vars(config), stated)
     require_plausible(config, count_numbers(tensors), MOST_MISSING)
     preprocessing = stated_preprocessing(path.name, config_json, processor_json, config)
@@ -143,7 +142,6 @@ def read_with_companions(path, tensors, layout, hints):
 
 
 def read(path, hints):
-    """The file as an `OpenCheckpoint`."""
     tensors, metadata = open_safetensors(path)
     layout, tensors = find_layout(strip_model_prefix(tensors))
     text = metadata.get("keras_vit")

@@ -82,9 +82,6 @@ def build_filled(make, tensors, fresh=()):
     """Builds a model by `make()`, with the values of tensors; names that begin with one of `fresh` keep their own.
 
     Variables get the values when all exist, so that no random values are drawn and no memory is used twice.
-
-    Raises:
-        Fault: when a tensor is missing, left over, of another shape, or cannot be read.
     """
     import keras
 

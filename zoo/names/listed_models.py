@@ -146,7 +146,6 @@ def info(name: str) -> ListedModel:
 
 
 def as_json(rows: Iterable[ListedModel]) -> str:
-    """The rows as a JSON array of objects."""
     return json.dumps([dataclasses.asdict(row) for row in rows], indent=1, ensure_ascii=False)
 
 

@@ -133,11 +133,7 @@ def describe_unknown_model(kind: str, name: str) -> str:
 
 
 def find_variant(name: str) -> Variant:
-    """The variant of this name.
-
-    Raises:
-        UnknownNameError: for any other name; the message has the correct name, or the nearest.
-    """
+    """The variant of this name; the error for any other has the correct name, or the nearest."""
     if name in VARIANTS:
         return VARIANTS[name]
     raise UnknownNameError(describe_unknown_model("model", name))

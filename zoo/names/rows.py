@@ -4,9 +4,9 @@
 
 import dataclasses
 import functools
-import importlib.resources
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 from keras_vit.errors import UnknownNameError
@@ -15,6 +15,7 @@ from keras_vit.models.config import ResNetConfig, ViTConfig
 from keras_vit.models.preprocessing import Preprocessing
 from keras_vit.models.variants import VARIANTS
 
+ZOO = Path(__file__).parents[1]
 LOCAL = "local"  # in place of an address
 # Datasets with class names in labels/, one per line. ImageNet (ILSVRC-2012) and ImageNet-21k: WordNet's lemmas,
 # in the order of the official heads. Fashion-MNIST: its authors' names. Emoji: the folders that tools/emoji.py makes.
@@ -30,73 +31,41 @@ def class_names(dataset: str | None) -> tuple[str, ...] | None:
     """
     if dataset not in LABEL_SETS:
         return None
-    text = importlib.resources.files("keras_vit.zoo").joinpath(f"labels/{dataset}.txt").read_text("utf-8")
-    return tuple(text.splitlines())
+    return tuple((ZOO / f"labels/{dataset}.txt").read_text("utf-8").splitlines())
 
 
 @dataclasses.dataclass(frozen=True)
 class PublicCheckpoint:
-    """A file of weights on the web, or in this package, and the facts about it; None if unknown.
+    """A file of weights on the web, or in this package, and the facts about it; None if unknown."""
 
-    Args:
-        url: address of the file; LOCAL for a file that comes with this package.
-        file: its name in weights/, if it comes with this package.
-        record: training and measurements of such weights, as tools/ship.py writes them.
-        variant: name in the table of variants, such as "ViT-B/16".
-        tag: name of the weights, unique for the variant.
-        collection: the family of files it belongs to.
-        parameters: number of parameters of the loaded model, without a head that is all zeros.
-        num_classes: outputs of the file's head.
-        valid_head: False for a head that is all zeros, so that the model can only return features.
-        representation_size: width of the pre-logits layer, if the file has one.
-        classifier: "token" or "gap" (None for a ResNet).
-        position_embedding: kind for a ViT or hybrid, as in `keras_vit.models.VisionTransformer`.
-        resolution: height and width of the images of the last training, or of the authors' evaluation.
-        fields: other fields of the configuration that differ from the variant's, {name: value}, such as CLIP's
-            pre_norm.
-        crop, crop_mode, interpolation, mean, std: as in `keras_vit.models.Preprocessing`.
-        position_interpolation: how the authors resize the position embeddings, as in `keras_vit.zoo.load`.
-        pretraining, dataset: first and last dataset of the training; the head predicts the last one's classes.
-        accuracy, accuracy_source: top-1 in percent on the ImageNet validation set (with a `record`, on its test set),
-            and who reports it.
-        bytes, bytes_source: size of the file: "exact", "listed" (the authors' listing, rounded) or "computed" (four
-            bytes a parameter; the file is slightly larger).
-        sha256: digest of the file, if somebody recorded it.
-        source: address of a description of the weights.
-        licence: licence of the weights.
-        note: further facts for users.
-    """
-
-    url: str
-    file: str | None = None
-    record: dict[str, Any] | None = None
-    variant: str | None = None
-    tag: str | None = None
-    collection: str | None = None
-    parameters: int | None = None
-    num_classes: int | None = None
-    valid_head: bool = True
-    representation_size: int | None = None
-    classifier: str | None = None
-    position_embedding: str = "1d"
-    fields: dict[str, Any] = dataclasses.field(default_factory=dict)
-    resolution: int | None = None
+    url: str  # of the file; LOCAL for a file that comes with this package
+    file: str | None = None  # its name in weights/, if it comes with this package
+    record: dict[str, Any] | None = None  # training and measurements of such weights, as tools/ship.py writes them
+    variant: str | None = None  # name in the table of variants, such as "ViT-B/16"
+    tag: str | None = None  # name of the weights, unique for the variant
+    collection: str | None = None  # the family of files it belongs to
+    parameters: int | None = None  # of the loaded model, without a head that is all zeros
+    num_classes: int | None = None  # outputs of the file's head
+    valid_head: bool = True  # False for a head that is all zeros, so that the model can only return features
+    fields: dict[str, Any] = dataclasses.field(default_factory=dict)  # of the configuration, unlike the variant's
+    resolution: int | None = None  # height and width of images in the last training, or the authors' evaluation
+    # As in `keras_vit.models.Preprocessing`.
     crop: float | None = None
     crop_mode: Any = "center"
     interpolation: Any = "bilinear"
     mean: tuple[float, ...] = (0.5, 0.5, 0.5)
     std: tuple[float, ...] = (0.5, 0.5, 0.5)
-    position_interpolation: str = "linear"
-    pretraining: str | None = None
-    dataset: str | None = None
-    accuracy: float | None = None
-    accuracy_source: str | None = None
-    bytes: int | None = None
+    pretraining: str | None = None  # the first dataset of the training
+    dataset: str | None = None  # the last one; the head predicts its classes
+    accuracy: float | None = None  # top-1 in percent on ImageNet's validation set; with a `record`, on its test set
+    accuracy_source: str | None = None  # who reports it
+    bytes: int | None = None  # size of the file
+    # "exact", "listed" (the authors' listing, rounded) or "computed" (four bytes a parameter; the file is larger).
     bytes_source: str | None = None
-    sha256: str | None = None
-    source: str | None = None
+    sha256: str | None = None  # of the file, if somebody recorded it
+    source: str | None = None  # address of a description of the weights
     licence: str | None = None
-    note: str | None = None
+    note: str | None = None  # further facts for users
 
     @property
     def name(self) -> str:
@@ -136,16 +105,8 @@ class PublicCheckpoint:
         """The configuration of the model that `zoo.load` returns, or None for a file of unknown variant."""
         if self.variant is None:
             return None
-        config = VARIANTS[self.variant].config
-        fields: dict[str, Any] = {
-            "image_size": self.resolution,
-            "num_classes": self.num_classes if self.valid_head else 0,
-        }
-        if isinstance(config, ViTConfig):
-            fields |= {"representation_size": self.representation_size, "classifier": self.classifier or "token"}
-            fields |= {"position_embedding": self.position_embedding}
-            fields |= {"position_interpolation": self.position_interpolation, **self.fields}
-        return dataclasses.replace(config, **fields)
+        config, num_classes = VARIANTS[self.variant].config, self.num_classes if self.valid_head else 0
+        return dataclasses.replace(config, image_size=self.resolution, num_classes=num_classes, **self.fields)
 
 
 @functools.cache
@@ -153,7 +114,7 @@ def read_registry():
     """Reads registry.json: "collections" hold the fields that rows share, "defaults" the tags of bare variants, and
     "grammars" the parts of the authors' file names.
     """
-    return json.loads(importlib.resources.files("keras_vit.zoo").joinpath("registry.json").read_text("utf-8"))
+    return json.loads((ZOO / "registry.json").read_text("utf-8"))
 
 
 @functools.cache

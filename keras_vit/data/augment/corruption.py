@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from keras_vit.data.augment.crops import normalize_or_round
 from keras_vit.data.augment.masked_patches import LEVELS, SHARES
-from keras_vit.data.errors import DataError
 from keras_vit.data.reading.order import ExampleSalt, add_salt
+from keras_vit.errors import DataError
 
 MASKED = -1  # the source of a patch that the mask embedding replaces
 

@@ -3,9 +3,9 @@
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.data.errors import DataError
 from keras_vit.data.reading.order import ExampleSalt, add_salt
 from keras_vit.data.reading.sources import whole_image
+from keras_vit.errors import DataError
 from keras_vit.images.pixels import graph_resize_and_crop, graph_size_before_crop
 
 

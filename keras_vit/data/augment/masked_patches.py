@@ -5,8 +5,7 @@ No TensorFlow here; corruption.py draws.
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from keras_vit.data.errors import DataError
-from keras_vit.errors import describe_unknown
+from keras_vit.errors import DataError, describe_unknown
 
 PatchTarget = Literal["mean-colour", "colours-4x4", "pixels"]
 # Shares of the corrupted patches (Devlin et al., 2019): masked, replaced by another patch, kept.

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from keras_vit.data.errors import DataError
-from keras_vit.errors import describe_unknown
+from keras_vit.errors import DataError, describe_unknown
 
 Crop = Literal["inception", "resize", "resize_crop", "resize_small_crop", "pad_crop"]
 

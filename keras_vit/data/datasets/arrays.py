@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_vit.data.datasets.schemes import parse_splits
-from keras_vit.data.errors import DataError
+from keras_vit.errors import DataError
 
 DIGITS = tuple("0123456789")
 FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")

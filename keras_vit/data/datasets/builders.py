@@ -18,9 +18,9 @@ import tensorflow as tf
 from keras_vit.data.datasets.arrays import require_classes
 from keras_vit.data.datasets.catalogue import CATALOGUE, DatasetRow, Part
 from keras_vit.data.datasets.schemes import SPLITS, parse_splits
-from keras_vit.data.errors import DataError
 from keras_vit.data.reading.sources import Indexed
 from keras_vit.data.reading.stream import Stream
+from keras_vit.errors import DataError
 from keras_vit.files import is_offline
 
 IN_MEMORY = 2 * 2**30  # bytes of encoded images up to which a split is kept in memory
@@ -84,7 +84,6 @@ def require_local(name, data_dir):
 
 def prepare(name, data_dir, download):
     """The TFDS builder of a name, with its files on the disk."""
-    import tensorflow as tf
     import tensorflow_datasets as tfds
 
     require_local(name, data_dir or os.environ.get("TFDS_DATA_DIR"))
@@ -148,7 +147,7 @@ def join_parts(builder, row, names):
     """The instruction for TFDS, in whole examples, such as "train[0:49000]"; `names` are splits of the row."""
     wanted = []
     for name in names:
-        part = row.parts[name]
+        part = getattr(row, name)
         if part is None:
             raise DataError(f"{builder.name} has no examples for {name!r}.")
         first, end = part.bounds(count_examples(builder, part.name))

@@ -41,10 +41,6 @@ class DatasetRow:
     augmentation: str = "inception"
     source: str = "arXiv 2010.11929, Appendix B.1.1"  # of its splits and labels
 
-    @property
-    def parts(self) -> dict[str, Part | None]:
-        return {"train": self.train, "validation": self.validation, "test": self.test}
-
 
 @dataclass(frozen=True)
 class VTABRow(DatasetRow):

@@ -9,8 +9,7 @@ from typing import NamedTuple
 from keras_vit.console import log
 from keras_vit.data.datasets.image_files import SUFFIXES, choose_examples, require_all_classes
 from keras_vit.data.datasets.schemes import SPLITS, parse_splits
-from keras_vit.data.errors import DataError
-from keras_vit.errors import quote_some
+from keras_vit.errors import DataError, quote_some
 
 # Names of columns, in any case.
 PATHS = ("path", "image", "image_path", "img", "file", "file_name", "filename", "file_path", "filepath")

@@ -4,7 +4,6 @@ ObjectNet's folder is one too, of a test set.
 """
 
 import functools
-import importlib.resources
 import json
 import os
 from pathlib import Path
@@ -20,8 +19,7 @@ from keras_vit.data.datasets.image_files import (
     subfolders,
 )
 from keras_vit.data.datasets.schemes import SPLITS, parse_splits
-from keras_vit.data.errors import DataError
-from keras_vit.errors import quote_some
+from keras_vit.errors import DataError, quote_some
 
 IMAGENET_CLASSES = 1000
 EXPECTED = "Expected a folder that has one folder of images per class"
@@ -111,7 +109,6 @@ def scan(folder, split):
 
 
 def open_split(path, split):
-    """(source, class names) of a split, as `schemes` asks."""
     from keras_vit.data.reading.sources import Files
 
     paths, labels, classes = scan(path, split)
@@ -143,9 +140,7 @@ def overlap() -> dict[str, list[int]]:
     >>> overlap()["tie"]  # bow tie, Windsor tie
     [457, 906]
     """
-    return json.loads(
-        importlib.resources.files("keras_vit.data.datasets").joinpath("objectnet.json").read_text("utf-8")
-    )
+    return json.loads(Path(__file__).with_name("objectnet.json").read_text("utf-8"))
 
 
 def open_objectnet(path, split):

@@ -11,8 +11,7 @@ from collections import Counter, deque
 from pathlib import Path
 
 from keras_vit.console import log
-from keras_vit.data.errors import DataError
-from keras_vit.errors import quote_some
+from keras_vit.errors import DataError, quote_some
 
 HEIC = (".heic", ".heif")
 READS_HEIC = importlib.util.find_spec("pillow_heif") is not None

@@ -10,8 +10,7 @@ import numpy as np
 from keras_vit.data.datasets.folder import require_folder, split_folders
 from keras_vit.data.datasets.image_files import SUFFIXES, choose_examples, is_folder, visible_entries
 from keras_vit.data.datasets.schemes import parse_splits
-from keras_vit.data.errors import DataError
-from keras_vit.errors import ImageError, quote_some
+from keras_vit.errors import DataError, ImageError, quote_some
 from keras_vit.images import pillow
 
 IGNORED = 255  # the class number of pixels that do not count

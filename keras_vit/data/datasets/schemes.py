@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from keras_vit.data.datasets.catalogue import CATALOGUE
-from keras_vit.data.errors import DataError
-from keras_vit.errors import describe_unknown
+from keras_vit.errors import DataError, describe_unknown
 
 if TYPE_CHECKING:
     from keras_vit.data.examples import Examples

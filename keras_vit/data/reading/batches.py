@@ -13,9 +13,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.console import log
-from keras_vit.data.errors import DataError
 from keras_vit.data.reading.sources import whole_image
-from keras_vit.errors import ImageError
+from keras_vit.errors import DataError, ImageError
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from enum import IntEnum
 
 import tensorflow as tf
 
-from keras_vit.data.errors import DataError
+from keras_vit.errors import DataError
 
 # With the default of 4 the shuffles of neighbouring epochs of 50,000 examples are visibly alike.
 ROUNDS = 12

@@ -1,4 +1,4 @@
-"""Sources of examples: pixels in memory, encoded images in memory, files, or a subset of another source.
+"""Sources of examples: pixels in memory, encoded images in memory, or files; all of them or some.
 
 Each source finds an example by its number, and decodes the requested part of its image. A random subset is part of
 every larger one of the same seed (section 4.3).
@@ -7,14 +7,15 @@ A `box` is a function from an image's (height, width), int32 (2,), to the (top, 
 part, int32 (4,). It is called in the graph, once the size is known.
 """
 
+import copy
 import os
 from functools import partial
 
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.data.errors import DataError
 from keras_vit.data.reading import order
+from keras_vit.errors import DataError
 from keras_vit.images import pillow, tf_jpeg
 
 BORDER = 2  # pixels on every side, red to mark the test set, of ObjectNet's photos (objectnet-template-pytorch)
@@ -123,10 +124,22 @@ class Indexed(Source):
     def __init__(self, stored, labels, gain=1):
         self.stored, self.labels, self.gain = tf.constant(stored), tf.constant(labels), gain
         self.num_examples = len(labels)
+        self.places = tf.range(len(labels), dtype=tf.int64)  # of the examples in `stored`
+
+    def take(self, numbers):
+        """A source of the examples of these numbers, (n,), alone; it shares what is stored."""
+        part = copy.copy(self)
+        part.num_examples, part.labels = len(numbers), tf.constant(np.asarray(self.labels)[numbers])
+        part.places = tf.constant(np.asarray(self.places)[numbers])
+        part.paths = None if self.paths is None else tf.gather(self.paths, numbers)
+        return part
 
     def lookup(self, index):
         """The stored values, (n, ...), of the examples of these numbers, int64 (n,)."""
-        return tf.gather(self.stored, index)
+        return tf.gather(self.stored, tf.gather(self.places, index))
+
+    def name_of(self, index):
+        return super().name_of(int(self.places[index]))  # its number in the whole source
 
     def training_chunks(self, share, start, stop, key):
         """Dataset of this host's examples from step `start` up to `stop` (None: endless), shuffled."""
@@ -226,27 +239,6 @@ def choose_numbers(num_examples, count, seed, labels=None, left_out=()):
     return np.sort(drawn[np.argsort(places, kind="stable")[:count]])
 
 
-class Subset(Indexed):
-    """Some of the examples of a source; `numbers`, (n,), are their numbers in that source."""
-
-    def __init__(self, source, numbers):
-        super().__init__(np.asarray(numbers, "int64"), np.asarray(source.labels)[numbers])
-        self.source, self.multi_label, self.masked = source, source.multi_label, source.masked
-        self.paths = None if source.paths is None else tf.gather(source.paths, numbers)
-
-    def lookup(self, index):
-        return self.source.lookup(super().lookup(index))
-
-    def read_part(self, data, box, channels):
-        return self.source.read_part(data, box, channels)
-
-    def read_label(self, label, box):
-        return self.source.read_label(label, box)
-
-    def name_of(self, index):
-        return self.source.name_of(int(self.stored[index]))
-
-
 def take_examples(source, count, seed, stratified, left_out=()):
     """Chooses `count` random examples of a source, none of them `left_out`; those of a stream are read into memory."""
     labels = source.labels
@@ -256,7 +248,7 @@ def take_examples(source, count, seed, stratified, left_out=()):
         )
     numbers = choose_numbers(source.num_examples, count, seed, labels if stratified else None, left_out)
     if labels is not None:
-        return Subset(source, numbers)
+        return source.take(numbers)
     return source.read_into_memory(numbers if source.kept is None else np.flatnonzero(source.kept)[numbers])
 
 
@@ -265,4 +257,4 @@ def leave_out(source, numbers):
     kept = np.setdiff1d(np.arange(source.num_examples), numbers)
     if not len(kept):
         raise DataError(f"All {source.num_examples:,} examples of the split are to be left out. Leave out fewer.")
-    return source.leave_out(numbers) if source.labels is None else Subset(source, kept)
+    return source.leave_out(numbers) if source.labels is None else source.take(kept)

@@ -103,23 +103,14 @@ META_MASKED = rf"{META_TRAINING}|.*\.attn\.qkv\.bias_mask|.*\.attn\.k\.bias"
 
 
 class Layout(NamedTuple):
-    """A family of state dicts.
+    """A family of state dicts."""
 
-    Args:
-        probes: tensors that identify it; all must be there.
-        layout: {official name: name there}.
-        library: the library that writes it.
-        numerics: fields of a Transformer's configuration that its tensors cannot show; {} for a ResNet.
-        states: function from config.json and the tensors to the `Stated`.
-        ignored: pattern of the names that are not read.
-    """
-
-    probes: tuple[str, ...]
-    layout: dict
-    library: str
-    numerics: dict
-    states: Callable[[dict, dict], Stated]
-    ignored: str = "(?!)"
+    probes: tuple[str, ...]  # tensors that identify it; all must be there
+    layout: dict  # {official name: name there}
+    library: str  # that writes it
+    numerics: dict  # fields of a Transformer's configuration that its tensors cannot show; {} for a ResNet
+    states: Callable[[dict, dict], Stated]  # from config.json and the tensors
+    ignored: str = "(?!)"  # pattern of the names that are not read
 
     @property
     def rows(self):

@@ -7,7 +7,7 @@ import numpy as np
 
 from keras_vit.errors import ConfigError
 from keras_vit.files import read_json
-from keras_vit.models.preprocessing import Preprocessing, UnknownPreprocessing
+from keras_vit.models.preprocessing import CROP_MODES, Preprocessing, UnknownPreprocessing
 from keras_vit.zoo.formats.checkpoint import Fault
 
 COMPANIONS = ("config.json", "preprocessor_config.json")
@@ -40,25 +40,15 @@ def stated_labels(stated, num_classes):
 
 @dataclass(frozen=True)
 class Stated:
-    """Facts about a model that its tensors cannot show; None if the files do not state them.
-
-    Args:
-        num_heads: attention heads.
-        image_size: (height, width) in pixels, for which the position embeddings are.
-        fields: fields of the configuration, by name: activation, epsilons, the input of the head.
-        shapes: sizes, {our name: value}; if the tensors have others, the files describe another model.
-        assume_heads: whether Table 1's heads may be assumed if `num_heads` is None.
-        register_positions: whether registers also have position embeddings.
-        unknown_architecture: a name in timm's config.json that this package does not know.
-    """
+    """Facts about a model that its tensors cannot show; None if the files do not state them."""
 
     num_heads: int | None = None
-    image_size: tuple | None = None
-    fields: dict = field(default_factory=dict)
-    shapes: dict = field(default_factory=dict)
-    assume_heads: bool = True
-    register_positions: bool = False
-    unknown_architecture: str | None = None
+    image_size: tuple | None = None  # (height, width) in pixels, for which the position embeddings are
+    fields: dict = field(default_factory=dict)  # of the configuration: activation, epsilons, the input of the head
+    shapes: dict = field(default_factory=dict)  # {our name: size}; if the tensors have others, it is another model's
+    assume_heads: bool = True  # whether Table 1's heads may be assumed if `num_heads` is None
+    register_positions: bool = False  # whether registers also have position embeddings
+    unknown_architecture: str | None = None  # a name in timm's config.json that this package does not know
 
 
 def require_stated(condition, what, expected):
@@ -99,16 +89,11 @@ ACTIVATIONS = {
     "swish": {"activation": "silu"},
 }
 VIT_TYPES = ("vit", "vit_msn", "vit-hybrid", "ijepa", "deit")
-# {model_type of an image tower: the default activation and epsilon of its configuration}
+# {model_type of an image tower: the default activation of its configuration}
 TOWERS = {
-    "clip": ("quick_gelu", 1e-5),
-    "clip_vision_model": ("quick_gelu", 1e-5),
-    "metaclip_2": ("quick_gelu", 1e-5),
-    "metaclip_2_vision_model": ("quick_gelu", 1e-5),
-    "chinese_clip": ("quick_gelu", 1e-5),
-    "chinese_clip_vision_model": ("quick_gelu", 1e-5),
-    "siglip": ("gelu_pytorch_tanh", 1e-6),
-    "siglip_vision_model": ("gelu_pytorch_tanh", 1e-6),
+    **dict.fromkeys(("clip", "clip_vision_model", "metaclip_2", "metaclip_2_vision_model"), "quick_gelu"),
+    **dict.fromkeys(("chinese_clip", "chinese_clip_vision_model"), "quick_gelu"),
+    **dict.fromkeys(("siglip", "siglip_vision_model"), "gelu_pytorch_tanh"),
 }
 DINOV2_TYPES = ("dinov2", "dinov2_with_registers")
 BIT_TYPES = ("bit",)
@@ -203,7 +188,6 @@ def transformers_vit(config_json, tensors):
 
 
 def transformers_tower(config_json, tensors):
-    """The `Stated` of CLIP's or SigLIP's image tower."""
     if not config_json:
         return Stated()
     kind = config_json.get("model_type")
@@ -214,10 +198,8 @@ def transformers_tower(config_json, tensors):
         what = "a classifier of the mean of CLIP's patches before the last norm"
         require_stated("pre_layrnorm.weight" not in tensors, what, "classifiers of the mean after it")
         tower = {**tower, "vision_use_head": True}
-    activation, epsilon = TOWERS[kind]
     require_values(tower, {"vision_use_head": (True,)})
-    fields = {"layer_norm_epsilon": epsilon, **read_activation(tower, activation)}
-    return read_transformer({"image_size": 224, **tower}, fields, 12)
+    return read_transformer({"image_size": 224, **tower}, read_activation(tower, TOWERS[kind]), 12)
 
 
 def transformers_dinov2(config_json, tensors):
@@ -234,7 +216,6 @@ def transformers_dinov2(config_json, tensors):
 
 
 def transformers_dinov3(config_json, tensors):
-    """The `Stated` of a DINOv3."""
     require_type(config_json, ("dinov3_vit",))
     gated = any(".mlp.gate_proj." in name for name in tensors)
     fields = read_activation(config_json, "silu" if gated and not config_json else "gelu")
@@ -249,7 +230,6 @@ def nothing_stated(config_json, tensors):
 
 
 def transformers_bit(config_json, tensors):
-    """The `Stated` of a ResNet."""
     require_type(config_json, BIT_TYPES)
     require_values(config_json, BIT_FIELDS)
     return Stated()
@@ -274,7 +254,6 @@ INTERPOLATIONS = {
 }
 # Image processors that take a size of one number for both sides, and those that take it for the short side.
 SQUASHING, KEEPING = ("ViT", "DeiT", "ViTHybrid"), ("Bit", "CLIP")
-TIMM_CROP_MODES = ("center", "squash")
 # Steps of transformers' image processors that Preprocessing does not have.
 OTHER_STEPS = ("do_pad", "do_thumbnail", "do_align_long_axis", "rescale_offset", "do_resize_to_multiple", "crop_pct")
 
@@ -303,7 +282,7 @@ def spread_over_channels(mean, std, config):
 def from_timm(cfg, config):
     """The Preprocessing from pretrained_cfg in timm's config.json."""
     mode = cfg.get("crop_mode") or "center"
-    if mode not in TIMM_CROP_MODES:
+    if mode not in CROP_MODES:
         raise Unstated(f"crops by timm's crop_mode {mode!r}, which Preprocessing does not have")
     mean, std = spread_over_channels(cfg["mean"], cfg["std"], config)
     return Preprocessing(

@@ -1,9 +1,9 @@
 """timm's config.json: the model made by an architecture's name and arguments, and the input of its weights."""
 
 import functools
-import importlib.resources
 import json
 from dataclasses import replace
+from pathlib import Path
 
 from keras_vit.console import log
 from keras_vit.zoo.formats.checkpoint import Fault
@@ -120,8 +120,7 @@ EPSILONS = {"layernorm": 1e-6, "layernormfp32": 1e-6, "layernorm 1e-05": 1e-5}
 @functools.cache
 def read_architectures():
     """{architecture: its arguments, or another name of the same architecture}."""
-    file = importlib.resources.files("keras_vit.zoo.formats.torch").joinpath("timm_architectures.json")
-    return json.loads(file.read_text("utf-8"))["architectures"]
+    return json.loads(Path(__file__).with_name("timm_architectures.json").read_text("utf-8"))["architectures"]
 
 
 def arguments_of(architecture):
@@ -234,7 +233,6 @@ def warn_of_quick_gelu(config_json):
 
 
 def timm_vit(config_json, tensors):
-    """The `Stated` of a ViT or hybrid."""
     args, architecture = stated_arguments(config_json), config_json.get("architecture")
     if any(name in args for name in EVA_ALONE):
         return timm_eva(config_json, tensors)
@@ -272,7 +270,6 @@ def timm_eva(config_json, tensors):
 
 
 def timm_bit(config_json, tensors):
-    """The `Stated` of a ResNet."""
     args = stated_arguments(config_json)
     require_arguments(args, BIT_VALUES)
     return Stated(shapes={"num_classes": args["num_classes"]} if type(args.get("num_classes")) is int else {})

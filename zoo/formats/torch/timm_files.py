@@ -83,11 +83,7 @@ def make_vit_state(config, arrays):
 
 
 def make_timm_state(model: Any) -> tuple[ViTConfig | ResNetConfig, dict[str, np.ndarray]]:
-    """(timm's configuration of an equal model, its state dict).
-
-    Raises:
-        CheckpointError: if timm does not have such a model.
-    """
+    """(timm's configuration of an equal model, its state dict); refuses a model that timm does not have."""
     config, arrays = model.config, official_arrays(model)
     require_timm_model(config)
     if not isinstance(config, ViTConfig):

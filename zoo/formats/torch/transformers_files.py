@@ -1,6 +1,5 @@
 """Converts a model to transformers: its class, the config.json of that class, and tensors under its names."""
 
-import json
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -119,8 +118,9 @@ def find_kind(config):
     return kind
 
 
-def make_config(kind: Kind, config: ViTConfig, labels: tuple | None) -> dict[str, Any]:
+def make_config(model: Any) -> dict[str, Any]:
     """The contents of config.json."""
+    kind, config = find_kind(model.config), model.config
     found = {
         "architectures": [kind.name],
         "model_type": kind.model_type,
@@ -153,18 +153,14 @@ def make_config(kind: Kind, config: ViTConfig, labels: tuple | None) -> dict[str
     if config.layer_scale is not None:
         found |= {"layerscale_value": config.layer_scale, "num_register_tokens": config.num_registers}
     if config.num_classes:
-        names = labels or [f"LABEL_{i}" for i in range(config.num_classes)]
+        names = model.labels or [f"LABEL_{i}" for i in range(config.num_classes)]
         found |= {"id2label": {str(i): name for i, name in enumerate(names)}}
         found |= {"label2id": {name: i for i, name in enumerate(names)}}
     return found
 
 
 def make_transformers_state(model: Any) -> tuple[ViTConfig, dict[str, np.ndarray]]:
-    """(the model's configuration, its tensors under transformers' names; the older ones, if transformers changed them).
-
-    Raises:
-        CheckpointError: if transformers does not have such a model.
-    """
+    """(the model's configuration, its tensors under transformers' names, the older ones where these changed)."""
     config, kind = model.config, find_kind(model.config)
     which = config.gated_mlp if kind.layout is HF_DINOV2 else -1
     layout = {ours: names if isinstance(names, str) else names[which] for ours, names in kind.layout.items()}
@@ -187,9 +183,3 @@ def make_transformers_state(model: Any) -> tuple[ViTConfig, dict[str, np.ndarray
     if kind.layout is HF_DINOV3 and not config.num_registers:
         state["embeddings.register_tokens"] = np.zeros((1, 0, config.hidden_size), "float32")
     return config, pack(state)
-
-
-def write_config(model: Any) -> str:
-    """The text of config.json."""
-    kind = find_kind(model.config)
-    return json.dumps(make_config(kind, model.config, model.labels), indent=2) + "\n"
