@@ -10,10 +10,12 @@ the others the library resized its positions.
 import copy
 import json
 import re
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from random_models import draw_images, import_timm, import_transformers, randomize, run, save_timm
+from transformers_models import answer
 
 GOLDEN = Path(__file__).parents[1] / "tests" / "golden" / "family"
 OTHER_SIZES = ((20, 12), (20, 28))
@@ -123,15 +125,7 @@ def write_transformers(name, model):
     model.save_pretrained(folder)
     size = getattr(model.config, "vision_config", model.config).image_size
     is_asked = any(kind in type(model).__name__ for kind in ("CLIP", "Siglip", "DeiT", "IJepa"))
-    call_model = getattr(model, "get_image_features", model)
-
-    def call(pixels):
-        answer = call_model(pixels, interpolate_pos_encoding=True) if is_asked else call_model(pixels)
-        return next(
-            found for key in ("image_embeds", "logits", "pooler_output") if (found := answer.get(key)) is not None
-        )
-
-    model.double()
+    call = partial(answer, model.double(), **({"interpolate_pos_encoding": True} if is_asked else {}))
     write_io(folder, call, ((size, size), *OTHER_SIZES), **compute_texts(model, size))
 
 
@@ -143,13 +137,13 @@ def compute_texts(model, size):
         return {}
     pixels = torch.from_numpy(draw_images((size, size), count=3).transpose(0, 3, 1, 2).copy()).double()
     with torch.no_grad():
-        answer = model(input_ids=torch.from_numpy(TEXTS), pixel_values=pixels)
+        found = model(input_ids=torch.from_numpy(TEXTS), pixel_values=pixels)
         bias = getattr(model, "logit_bias", None)
         return {
             "class_vectors": model.get_text_features(torch.from_numpy(TEXTS)).pooler_output.numpy(),
             "scale": model.logit_scale.exp().reshape(()).numpy(),
             "bias": (torch.zeros(()) if bias is None else bias).reshape(()).numpy(),
-            "logits": answer.logits_per_image.numpy(),
+            "logits": found.logits_per_image.numpy(),
         }
 
 
