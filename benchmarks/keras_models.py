@@ -90,8 +90,7 @@ def train_on_jax(model, optimizer, images, labels):
 def build_keras_vit(config: ViTConfig | ResNetConfig, remat: bool = False) -> keras.Model:
     """Our model of a configuration."""
     model = build(config)
-    if remat:
-        model.remat = True
+    model.remat = remat
     return model
 
 
