@@ -83,7 +83,7 @@ def part_of(model, vector):
     config = model.config
     if vector == "features":
         return DistributedModel(model.inputs[0], model.get_layer("head").input)
-    if vector == config.classifier and not getattr(config, "norm_after_pool", False):
+    if vector == config.classifier and not config.norm_after_pool:
         return DistributedModel(model.inputs[0], model.get_layer("pool").output)
     pool = TakeClassToken() if vector == "token" else AveragePatches(config.prefix_tokens, vector == "token+gap")
     return DistributedModel(model.inputs[0], pool(model.get_layer("encoder_norm").output))
