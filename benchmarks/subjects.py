@@ -70,12 +70,14 @@ class Contestant:
         work: what that does, in operations, images or simply times.
         over: names of the contestants by whose rate, work / measure, its own is divided.
         unit: "s" or "bytes".
+        values: what was measured in each round.
     """
 
     measure: Callable[[], float] | None
     work: float = 1.0
     over: tuple[str, ...] = ()
     unit: str = "s"
+    values: Sequence[float] = ()
 
 
 @dataclass(frozen=True)
