@@ -28,17 +28,7 @@ from pathlib import Path
 from benchmarks.cases import find_mixed_precision, measure_apart, tell
 from benchmarks.recorded import RECORD, compare_with_recorded, describe_changes, record
 from benchmarks.results import Line, add_lines, case_of, format_case, make_lines, read_lines, save_plot
-from benchmarks.subjects import (
-    PEERS,
-    QUICK,
-    QUICK_PEERS,
-    SUBJECTS,
-    Case,
-    Settings,
-    describe_absence,
-    find_absent,
-    plan_cases,
-)
+from benchmarks.subjects import PEERS, QUICK, QUICK_PEERS, SUBJECTS, Case, Settings, find_absent, plan_cases
 from keras_vit.errors import KerasVitError, describe_unknown
 
 QUICK_MINUTES, QUICK_ROUNDS, QUICK_PATIENCE = 2.0, 5, 8.0
@@ -112,8 +102,9 @@ def choose_peers(given: argparse.Namespace, cases: Sequence[Case]) -> tuple[str,
     wanted = (QUICK_PEERS if given.quick else PEERS) if given.peers is None else given.peers
     wanted = [name for name in wanted if any(name in SUBJECTS[case.subject].peers for case in cases)]
     for name in wanted:
-        if find_absent(name):
-            tell(describe_absence(name))
+        if absent := find_absent(name):
+            state = f"{' and '.join(absent)} {'is' if len(absent) == 1 else 'are'} not installed"
+            tell(f"{name} is not compared, since {state}. To compare: pip install {PEERS[name].install}")
     return tuple(wanted)
 
 

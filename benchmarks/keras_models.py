@@ -109,10 +109,12 @@ def build_keras_hub(config: ViTConfig) -> keras.Model:
     return ViTImageClassifier(backbone, config.num_classes)
 
 
+RESNETS = {(3, 4, 6, 3): keras.applications.ResNet50V2, (3, 4, 23, 3): keras.applications.ResNet101V2}
+
+
 def build_keras_applications(config: ResNetConfig) -> keras.Model:
     """Keras' ResNet V2 of the same depth: batch norm in place of group norm, plain convolutions."""
-    make = {(3, 4, 6, 3): keras.applications.ResNet50V2, (3, 4, 23, 3): keras.applications.ResNet101V2}[config.depths]
-    shape = (*config.image_size, 3)
+    make, shape = RESNETS[config.depths], (*config.image_size, 3)
     return make(weights=None, input_shape=shape, classes=config.num_classes, classifier_activation=None)
 
 
@@ -121,9 +123,7 @@ def is_plain_vit(config):
 
 
 def is_resnet_v2(config):
-    return (
-        isinstance(config, ResNetConfig) and config.width_factor == 1 and config.depths in ((3, 4, 6, 3), (3, 4, 23, 3))
-    )
+    return isinstance(config, ResNetConfig) and config.width_factor == 1 and config.depths in RESNETS
 
 
 # {peer: (whether it has the model of a configuration, what builds it)}

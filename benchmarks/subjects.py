@@ -103,13 +103,6 @@ def find_absent(name: str) -> tuple[str, ...]:
     return tuple(module for module in PEERS[name].modules if importlib.util.find_spec(module) is None)
 
 
-def describe_absence(name: str) -> str:
-    """The sentence for a peer that is not installed."""
-    absent = find_absent(name)
-    state = f"{' and '.join(absent)} {'is' if len(absent) == 1 else 'are'} not installed"
-    return f"{name} is not compared, since {state}. To compare: pip install {PEERS[name].install}"
-
-
 @dataclass(frozen=True)
 class Subject:
     """A row of SUBJECTS.
