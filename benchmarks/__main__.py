@@ -58,19 +58,14 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=list_tables(),
     )
+    several = {"nargs": "+", "default": []}
     what = parser.add_argument_group("what is measured")
     what.add_argument("subjects", nargs="*", metavar="SUBJECT", help="names of subjects, below (default: all)")
-    what.add_argument(
-        "--models", nargs="+", default=[], metavar="NAME", help="variants, such as ViT-B/16 (see keras-vit list)"
-    )
-    what.add_argument(
-        "--kinds", nargs="+", default=[], metavar="KIND", help="of a subject with several: onnx, PNG, ..."
-    )
-    what.add_argument("--batch", nargs="+", type=int, default=[], metavar="N", help="images of a call")
-    what.add_argument("--image-size", nargs="+", type=int, default=[], metavar="N", help="pixels of a side")
-    what.add_argument(
-        "--precision", nargs="+", default=[], metavar="POLICY", help="float32, mixed_bfloat16, bfloat16, ..."
-    )
+    what.add_argument("--models", **several, metavar="NAME", help="variants, such as ViT-B/16 (see keras-vit list)")
+    what.add_argument("--kinds", **several, metavar="KIND", help="of a subject with several: onnx, PNG, ...")
+    what.add_argument("--batch", **several, type=int, metavar="N", help="images of a call")
+    what.add_argument("--image-size", **several, type=int, metavar="N", help="pixels of a side")
+    what.add_argument("--precision", **several, metavar="POLICY", help="float32, mixed_bfloat16, bfloat16, ...")
     what.add_argument("--peers", nargs="*", metavar="PEER", help="only these, or none (default: all; --quick: timm)")
     how = parser.add_argument_group("how")
     how.add_argument("--rounds", type=int, help="of a case, at most (default: 8)")

@@ -39,14 +39,6 @@ def save_weights(name, *paths):
         zoo.save(model, path)
 
 
-def read_all(path):
-    import numpy as np
-
-    with np.load(path) as archive:
-        for name in archive.files:
-            archive[name]
-
-
 def build_ours(name):
     from keras_vit import models
 
@@ -68,8 +60,12 @@ def load_ours(path):
 
 def read_twice_and_build(name, path):
     """What loading cannot do without: the arrays once from the file and once to the model, which is built."""
-    read_all(path)
-    read_all(path)
+    import numpy as np
+
+    for _ in range(2):
+        with np.load(path) as archive:
+            for member in archive.files:
+                archive[member]
     build_ours(name)
 
 
