@@ -483,6 +483,11 @@ class ResNetConfig:
         require_known_values(self)
 
     @property
+    def stride(self) -> int:
+        """Pixels per cell of the last feature map."""
+        return 4 * 2 ** (len(self.depths) - 1)
+
+    @property
     def own_size(self) -> tuple[int, int] | None:
         """The image size of the configuration; None for any."""
         return self.image_size

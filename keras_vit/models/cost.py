@@ -193,8 +193,7 @@ def places(config, size):
         return 1
     if not isinstance(config, ResNetConfig):
         return sequence(config, size)[0]
-    stride = 4 * 2 ** (len(config.depths) - 1)
-    return math.prod(-(-length // stride) for length in size)
+    return math.prod(-(-length // config.stride) for length in size)
 
 
 def relative_logits(config, patches):
