@@ -29,7 +29,6 @@ def build_random_model(name):
 
 
 def write_export(path, name, precision):
-    """Writes our export of a model."""
     from keras_vit import export
 
     tell(f"  exporting {path.name}", end="\r")
@@ -37,7 +36,6 @@ def write_export(path, name, precision):
 
 
 def write_timm(path, name):
-    """Writes timm's export of a model."""
     import timm
     import torch
 

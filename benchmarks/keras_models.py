@@ -88,7 +88,6 @@ def train_on_jax(model, optimizer, images, labels):
 
 
 def build_keras_vit(config: ViTConfig | ResNetConfig, remat: bool = False) -> keras.Model:
-    """Our model of a configuration."""
     model = build(config)
     model.remat = remat
     return model

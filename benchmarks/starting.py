@@ -115,7 +115,6 @@ def enter_loading(case: Case, settings: Settings):
 
 
 def enter_building(case: Case, settings: Settings):
-    """Building a model with random weights."""
     from benchmarks.keras_models import KERAS_PEERS
     from benchmarks.torch_models import NAMES
     from keras_vit.models import variant

@@ -129,7 +129,6 @@ def option(default, later=True, fixed=False):
 
 @functools.cache
 def field_types(config_class):
-    """{field: its type}."""
     return get_type_hints(config_class)
 
 
