@@ -12,7 +12,6 @@ import importlib.util
 import sys
 
 MODULES = (
-    "keras_vit.layers",
     "keras_vit.models.vit",
     "keras_vit.models.resnet",
     "keras_vit.models.axial.vit",
