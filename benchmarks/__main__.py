@@ -28,17 +28,7 @@ from pathlib import Path
 from benchmarks.cases import find_mixed_precision, measure_apart, tell
 from benchmarks.recorded import RECORD, compare_with_recorded, describe_changes, record
 from benchmarks.results import Line, add_lines, case_of, format_case, make_lines, read_lines, save_plot
-from benchmarks.subjects import (
-    PEERS,
-    QUICK,
-    QUICK_PEERS,
-    SUBJECTS,
-    Case,
-    Settings,
-    describe_absence,
-    find_absent,
-    plan_cases,
-)
+from benchmarks.subjects import PEERS, QUICK, QUICK_PEERS, SUBJECTS, Case, Settings, find_absent, plan_cases
 from keras_vit.errors import KerasVitError, describe_unknown
 
 QUICK_MINUTES, QUICK_ROUNDS, QUICK_PATIENCE = 2.0, 5, 8.0
@@ -68,19 +58,14 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=list_tables(),
     )
+    several = {"nargs": "+", "default": []}
     what = parser.add_argument_group("what is measured")
     what.add_argument("subjects", nargs="*", metavar="SUBJECT", help="names of subjects, below (default: all)")
-    what.add_argument(
-        "--models", nargs="+", default=[], metavar="NAME", help="variants, such as ViT-B/16 (see keras-vit list)"
-    )
-    what.add_argument(
-        "--kinds", nargs="+", default=[], metavar="KIND", help="of a subject with several: onnx, PNG, ..."
-    )
-    what.add_argument("--batch", nargs="+", type=int, default=[], metavar="N", help="images of a call")
-    what.add_argument("--image-size", nargs="+", type=int, default=[], metavar="N", help="pixels of a side")
-    what.add_argument(
-        "--precision", nargs="+", default=[], metavar="POLICY", help="float32, mixed_bfloat16, bfloat16, ..."
-    )
+    what.add_argument("--models", **several, metavar="NAME", help="variants, such as ViT-B/16 (see keras-vit list)")
+    what.add_argument("--kinds", **several, metavar="KIND", help="of a subject with several: onnx, PNG, ...")
+    what.add_argument("--batch", **several, type=int, metavar="N", help="images of a call")
+    what.add_argument("--image-size", **several, type=int, metavar="N", help="pixels of a side")
+    what.add_argument("--precision", **several, metavar="POLICY", help="float32, mixed_bfloat16, bfloat16, ...")
     what.add_argument("--peers", nargs="*", metavar="PEER", help="only these, or none (default: all; --quick: timm)")
     how = parser.add_argument_group("how")
     how.add_argument("--rounds", type=int, help="of a case, at most (default: 8)")
@@ -112,8 +97,9 @@ def choose_peers(given: argparse.Namespace, cases: Sequence[Case]) -> tuple[str,
     wanted = (QUICK_PEERS if given.quick else PEERS) if given.peers is None else given.peers
     wanted = [name for name in wanted if any(name in SUBJECTS[case.subject].peers for case in cases)]
     for name in wanted:
-        if find_absent(name):
-            tell(describe_absence(name))
+        if absent := find_absent(name):
+            state = f"{' and '.join(absent)} {'is' if len(absent) == 1 else 'are'} not installed"
+            tell(f"{name} is not compared, since {state}. To compare: pip install {PEERS[name].install}")
     return tuple(wanted)
 
 

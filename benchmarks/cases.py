@@ -19,18 +19,10 @@ ENVIRONMENT = {"TF_FORCE_GPU_ALLOW_GROWTH": "true", "XLA_PYTHON_CLIENT_PREALLOCA
 
 
 @dataclass(frozen=True)
-class Measured:
-    """A contestant, and what was measured of it in each round."""
-
-    contestant: Contestant
-    values: list[float]
-
-
-@dataclass(frozen=True)
 class Outcome:
-    """Of a case: {name of a contestant: what was measured}, {name: why another was not}, the machine in words."""
+    """Of a case: {name: contestant that was measured}, {name: why another was not}, the machine in words."""
 
-    measured: dict[str, Measured]
+    measured: dict[str, Contestant]
     not_measured: dict[str, str]
     machine: str
 
@@ -79,7 +71,7 @@ def measure_case(
     turns = {name: partial(take_turn, name) for name in contestants}
     values = take_turns(turns, rounds, settings.patience)
     # What measures stays in this process: it holds models, and cannot be sent.
-    measured = {name: Measured(replace(c, measure=None), values[name]) for name, c in contestants.items()}
+    measured = {name: replace(c, measure=None, values=values[name]) for name, c in contestants.items()}
     accelerator = name_accelerator() if case.backend in sys.modules else ""
     return Outcome(measured, {**not_measured, **excluded}, describe_machine(accelerator))
 

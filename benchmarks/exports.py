@@ -29,26 +29,20 @@ def build_random_model(name):
 
 
 def write_export(path, name, precision):
-    """Writes our export of a model, unless it is there."""
     from keras_vit import export
 
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        tell(f"  exporting {path.name}", end="\r")
-        export.convert(build_random_model(name), path, quantize=None if precision == "float32" else precision)
+    tell(f"  exporting {path.name}", end="\r")
+    export.convert(build_random_model(name), path, quantize=None if precision == "float32" else precision)
 
 
 def write_timm(path, name):
-    """Writes timm's export of a model, unless it is there."""
-    if not path.exists():
-        import timm
-        import torch
+    import timm
+    import torch
 
-        path.parent.mkdir(parents=True, exist_ok=True)
-        model = timm.create_model(NAMES[name], pretrained=False).eval()
-        batch = ({0: torch.export.Dim("batch")},)
-        x = torch.randn(2, 3, 224, 224)
-        torch.onnx.export(model, x, path, opset_version=20, dynamo=True, dynamic_shapes=batch, external_data=False)
+    model = timm.create_model(NAMES[name], pretrained=False).eval()
+    batch = ({0: torch.export.Dim("batch")},)
+    x = torch.randn(2, 3, 224, 224)
+    torch.onnx.export(model, x, path, opset_version=20, dynamo=True, dynamic_shapes=batch, external_data=False)
 
 
 def random_images(batch, shape):
@@ -121,8 +115,10 @@ def enter_exports(case: Case, settings: Settings):
 
     def enter(run, write, name, *rest, over=()):
         path = settings.files / f"{case.model.replace('/', '_')}-{name}{ending}"
-        with contextlib.redirect_stdout(None):
-            write(path, case.model, *rest)
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.redirect_stdout(None):
+                write(path, case.model, *rest)
         return Contestant(partial(seconds_per_call, run(path, case.batch, threads)), case.batch, over)
 
     theirs = f"{runtime}, timm's float32"

@@ -1,7 +1,6 @@
 """Folders of more and more images: their list, a part of them, and the first batch of a training that goes on."""
 
 import os
-import time
 from functools import partial
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from PIL import Image
 
 from benchmarks.subjects import Case, Contestant, Settings
 from keras_vit import data
+from keras_vit.evaluation.device.measuring import seconds_per_call
 from keras_vit.models import Preprocessing
 
 COUNTS = (1_000, 10_000, 100_000, 1_000_000)
@@ -35,12 +35,6 @@ def write_names(folder: Path, count: int) -> Path:
     return folder
 
 
-def time_call(call):
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
-
-
 def enter_listing(case: Case, settings: Settings):
     """A contestant for each number of images, beside the smallest."""
 
@@ -50,11 +44,11 @@ def enter_listing(case: Case, settings: Settings):
         first = f"{COUNTS[0]:,} images"
         over = () if count == COUNTS[0] else (first,)
         if case.kind == "list":
-            return Contestant(partial(time_call, load), count, over)
+            return Contestant(partial(seconds_per_call, load, 0), count, over)
         if case.kind == "tenth":
-            return Contestant(partial(time_call, partial(load, examples=count // 10, seed=0)), count, over)
+            return Contestant(partial(seconds_per_call, partial(load, examples=count // 10, seed=0), 0), count, over)
         examples, preprocessing = load(), Preprocessing((SIDE, SIDE))
         batches = partial(examples.train, case.batch, preprocessing, start=5 * count // case.batch)  # the sixth pass
-        return Contestant(partial(time_call, lambda: next(iter(batches()))), 1, over)
+        return Contestant(partial(seconds_per_call, lambda: next(iter(batches())), 0), 1, over)
 
     return {f"{count:,} images": partial(enter, count) for count in COUNTS}

@@ -88,10 +88,8 @@ def train_on_jax(model, optimizer, images, labels):
 
 
 def build_keras_vit(config: ViTConfig | ResNetConfig, remat: bool = False) -> keras.Model:
-    """Our model of a configuration."""
     model = build(config)
-    if remat:
-        model.remat = True
+    model.remat = remat
     return model
 
 
@@ -110,10 +108,12 @@ def build_keras_hub(config: ViTConfig) -> keras.Model:
     return ViTImageClassifier(backbone, config.num_classes)
 
 
+RESNETS = {(3, 4, 6, 3): keras.applications.ResNet50V2, (3, 4, 23, 3): keras.applications.ResNet101V2}
+
+
 def build_keras_applications(config: ResNetConfig) -> keras.Model:
     """Keras' ResNet V2 of the same depth: batch norm in place of group norm, plain convolutions."""
-    make = {(3, 4, 6, 3): keras.applications.ResNet50V2, (3, 4, 23, 3): keras.applications.ResNet101V2}[config.depths]
-    shape = (*config.image_size, 3)
+    make, shape = RESNETS[config.depths], (*config.image_size, 3)
     return make(weights=None, input_shape=shape, classes=config.num_classes, classifier_activation=None)
 
 
@@ -122,9 +122,7 @@ def is_plain_vit(config):
 
 
 def is_resnet_v2(config):
-    return (
-        isinstance(config, ResNetConfig) and config.width_factor == 1 and config.depths in ((3, 4, 6, 3), (3, 4, 23, 3))
-    )
+    return isinstance(config, ResNetConfig) and config.width_factor == 1 and config.depths in RESNETS
 
 
 # {peer: (whether it has the model of a configuration, what builds it)}

@@ -110,7 +110,6 @@ def enter_inference(case: Case, settings: Settings):
 
 
 def enter_training(case: Case, settings: Settings):
-    """A step of SGD with momentum."""
     return enter_models(case, settings, keras_models.train, torch_models.train, TRAINING_PASSES, 2)
 
 

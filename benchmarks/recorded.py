@@ -7,7 +7,6 @@ from pathlib import Path
 
 from benchmarks.results import KEY, Line, add_lines, describe_measure, describe_result, label, save_plot
 from benchmarks.subjects import PEERS, SUBJECTS
-from keras_vit.files import write_whole
 
 ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "benchmarks" / "recorded.csv"
@@ -115,6 +114,4 @@ def record(lines: Sequence[Line], record: Path = RECORD, page: Path = PAGE) -> N
     """Makes the lines the recorded ones of their cases, and the page show its summary."""
     found = add_lines(record, lines)
     save_plot(found, page.parent / PLOT)
-    text = fill_in_table(page.read_text("utf-8"), found)
-    with write_whole(page) as path:
-        path.write_text(text, "utf-8")
+    page.write_text(fill_in_table(page.read_text("utf-8"), found), "utf-8")

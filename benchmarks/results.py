@@ -23,8 +23,8 @@ def make_lines(case: Case, outcome: Outcome) -> list[Line]:
     common = dict.fromkeys(COLUMNS, "") | {column: str(value) for column, value in dataclasses.asdict(case).items()}
     common["machine"] = outcome.machine
     lines = []
-    for name, found in outcome.measured.items():
-        own, values = found.contestant, found.values
+    for name, own in outcome.measured.items():
+        values = own.values
         median, best = statistics.median(values), min(values)
         line = common | {
             "contestant": name,
@@ -37,7 +37,7 @@ def make_lines(case: Case, outcome: Outcome) -> list[Line]:
         present = [over for over in own.over if over in outcome.measured]
         for over in present:
             other = outcome.measured[over]
-            share = own.work / other.contestant.work
+            share = own.work / other.work
             ratio = share * statistics.median(a / b for a, b in zip(other.values, values, strict=True))
             ratio_best = share * min(other.values) / best
             lines.append(line | {"over": over, "ratio": f"{ratio:.4g}", "ratio_best": f"{ratio_best:.4g}"})

@@ -39,28 +39,20 @@ def save_weights(name, *paths):
         zoo.save(model, path)
 
 
-def read_all(path):
-    import numpy as np
-
-    with np.load(path) as archive:
-        for name in archive.files:
-            archive[name]
-
-
-def build_ours(name, _):
+def build_ours(name):
     from keras_vit import models
 
     return models.build(models.variant(name).config)
 
 
-def build_peer(peer, name, _):
+def build_peer(peer, name):
     from benchmarks.keras_models import KERAS_PEERS
     from keras_vit import models
 
     return KERAS_PEERS[peer][1](models.variant(name).config)
 
 
-def load_ours(_, path):
+def load_ours(path):
     from keras_vit import zoo
 
     zoo.load(path)
@@ -68,17 +60,21 @@ def load_ours(_, path):
 
 def read_twice_and_build(name, path):
     """What loading cannot do without: the arrays once from the file and once to the model, which is built."""
-    read_all(path)
-    read_all(path)
-    build_ours(name, path)
+    import numpy as np
+
+    for _ in range(2):
+        with np.load(path) as archive:
+            for member in archive.files:
+                archive[member]
+    build_ours(name)
 
 
-def load_timm(name, path):
+def load_timm(name, path=""):
     import timm
 
     from benchmarks.torch_models import NAMES
 
-    timm.create_model(NAMES[name], checkpoint_path=str(path) if path else "")
+    timm.create_model(NAMES[name], checkpoint_path=str(path))
 
 
 def measure_start(kind, start, do, *arguments):
@@ -106,8 +102,8 @@ def enter_loading(case: Case, settings: Settings):
     least = {"time": "read twice, build", "memory": "file"}[case.kind]
     enter = partial(enter_apart, settings, case.kind)
     makers = {
-        "keras_vit, .npz": enter(start_keras, load_ours, case.model, archive, over=(least,)),
-        "keras_vit, .safetensors": enter(start_keras, load_ours, case.model, tensors, over=("timm, .safetensors",)),
+        "keras_vit, .npz": enter(start_keras, load_ours, archive, over=(least,)),
+        "keras_vit, .safetensors": enter(start_keras, load_ours, tensors, over=("timm, .safetensors",)),
     }
     if case.kind == "memory":
         makers[least] = lambda: Contestant(lambda: float(archive.stat().st_size), unit="bytes")
@@ -119,19 +115,18 @@ def enter_loading(case: Case, settings: Settings):
 
 
 def enter_building(case: Case, settings: Settings):
-    """Building a model with random weights."""
     from benchmarks.keras_models import KERAS_PEERS
     from benchmarks.torch_models import NAMES
     from keras_vit.models import variant
 
     config = variant(case.model).config
     enter = partial(enter_apart, settings, "time")
-    makers = {"keras_vit": enter(start_keras, build_ours, case.model, None, over=("timm", *KERAS_PEERS))}
+    makers = {"keras_vit": enter(start_keras, build_ours, case.model, over=("timm", *KERAS_PEERS))}
     for peer, (has, _) in KERAS_PEERS.items():
         if peer in settings.peers and has(config):
-            makers[peer] = enter(start_keras, build_peer, peer, case.model, None)
+            makers[peer] = enter(start_keras, build_peer, peer, case.model)
     if "timm" in settings.peers and case.model in NAMES:
-        makers["timm"] = enter(start_timm, load_timm, case.model, None)
+        makers["timm"] = enter(start_timm, load_timm, case.model)
     return makers
 
 

@@ -70,12 +70,14 @@ class Contestant:
         work: what that does, in operations, images or simply times.
         over: names of the contestants by whose rate, work / measure, its own is divided.
         unit: "s" or "bytes".
+        values: what was measured in each round.
     """
 
     measure: Callable[[], float] | None
     work: float = 1.0
     over: tuple[str, ...] = ()
     unit: str = "s"
+    values: Sequence[float] = ()
 
 
 @dataclass(frozen=True)
@@ -99,13 +101,6 @@ PEERS = {
 def find_absent(name: str) -> tuple[str, ...]:
     """The modules that a peer needs and that are not installed."""
     return tuple(module for module in PEERS[name].modules if importlib.util.find_spec(module) is None)
-
-
-def describe_absence(name: str) -> str:
-    """The sentence for a peer that is not installed."""
-    absent = find_absent(name)
-    state = f"{' and '.join(absent)} {'is' if len(absent) == 1 else 'are'} not installed"
-    return f"{name} is not compared, since {state}. To compare: pip install {PEERS[name].install}"
 
 
 @dataclass(frozen=True)

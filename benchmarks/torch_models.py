@@ -63,7 +63,6 @@ def autocast(place):
 
 
 def infer(name: str, image_size: int, data: Sequence[np.ndarray], place: Place) -> Callable[[], object]:
-    """Inference of a batch."""
     import torch
 
     model, x = build_timm(name, image_size, place).eval(), to_torch(data[0], place)

@@ -12,7 +12,6 @@ import importlib.util
 import sys
 
 MODULES = (
-    "keras_vit.layers",
     "keras_vit.models.vit",
     "keras_vit.models.resnet",
     "keras_vit.models.axial.vit",
@@ -37,23 +36,8 @@ def import_classes():
         importing = False
 
 
-class ThenRegister(importlib.abc.Loader):
-    """Runs a module by its own loader, then imports our classes and so registers them."""
-
-    def __init__(self, loader):
-        self.loader = loader
-
-    def create_module(self, spec):
-        return self.loader.create_module(spec)
-
-    def exec_module(self, module):
-        module.__spec__.loader = module.__loader__ = self.loader  # which finds Keras' own files, too
-        self.loader.exec_module(module)
-        import_classes()
-
-
 class KerasFinder(importlib.abc.MetaPathFinder):
-    """Finds no module itself: wraps the loader of `keras`, once."""
+    """Finds no module itself: has the loader of `keras` import our classes, once."""
 
     def find_spec(self, name, path, target=None):
         if name != "keras":
@@ -61,7 +45,13 @@ class KerasFinder(importlib.abc.MetaPathFinder):
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         if spec is not None:
-            spec.loader = ThenRegister(spec.loader)
+            load = spec.loader.exec_module
+
+            def load_and_register(module):
+                load(module)
+                import_classes()
+
+            spec.loader.exec_module = load_and_register
         return spec
 
 

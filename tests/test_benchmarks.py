@@ -9,7 +9,7 @@ from contestants import INVENTED, measure_invented  # lets benchmarks be importe
 
 from benchmarks import __main__ as command
 from benchmarks import cases, recorded, results, subjects
-from benchmarks.cases import Measured, Outcome
+from benchmarks.cases import Outcome
 from benchmarks.subjects import PEERS, QUICK, SUBJECTS, Case, Contestant, Settings, own_image_size, plan_cases
 from keras_vit.evaluation.device.measuring import seconds_per_call, take_turns
 
@@ -17,7 +17,7 @@ CASE = Case("inference", "ViT-B/16", batch=8, image_size=224)
 
 
 def measured(*values, work=1.0, over=(), unit="s"):
-    return Measured(Contestant(None, work, over, unit), list(values))
+    return Contestant(None, work, over, unit, values)
 
 
 def make_outcome(**changed):

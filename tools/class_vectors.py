@@ -45,7 +45,7 @@ def embed(texts, model, tokenizer):
     for at in range(0, len(texts), TEXTS_AT_ONCE):
         with torch.no_grad():
             found = model.get_text_features(**tokenize(texts[at : at + TEXTS_AT_ONCE], tokenizer, model.config))
-        parts.append(getattr(found, "pooler_output", found).double().numpy())  # transformers 4 gives the tensor
+        parts.append(found.pooler_output.double().numpy())
     vectors = np.concatenate(parts)
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 

@@ -10,10 +10,12 @@ the others the library resized its positions.
 import copy
 import json
 import re
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from random_models import draw_images, import_timm, import_transformers, randomize, run, save_timm
+from transformers_models import answer
 
 GOLDEN = Path(__file__).parents[1] / "tests" / "golden" / "family"
 OTHER_SIZES = ((20, 12), (20, 28))
@@ -29,10 +31,7 @@ TIMM = {
     "timm_sbb": ("vit_little_patch16_reg1_gap_256.sbb_in12k", SMALL | RECTANGLE),
     "timm_so150m": ("vit_so150m_patch16_reg4_gap_256.sbb_e250_in12k", SMALL | RECTANGLE),
     "timm_eva": ("eva_giant_patch14_224.clip_ft_in1k", SMALL | {"img_size": 16, "num_classes": 5}),
-    "timm_dinov3": (
-        "vit_small_patch16_dinov3.lvd1689m",
-        ROTARY | RECTANGLE,
-    ),
+    "timm_dinov3": ("vit_small_patch16_dinov3.lvd1689m", ROTARY | RECTANGLE),
     "timm_dinov3_qkvb": ("vit_small_patch16_dinov3_qkvb.lvd1689m", ROTARY | {"img_size": 16}),
     "timm_dinov3_plus": ("vit_small_plus_patch16_dinov3_qkvb.lvd1689m", ROTARY | {"img_size": 16}),
 }
@@ -60,13 +59,9 @@ TEXT |= {"projection_size": TOWER["hidden_size"]}
 DINO = TOWER | {"mlp_ratio": 2}
 
 
-def name_size(size):
-    return f"{size[0]}x{size[1]}"
-
-
 def write_io(folder, call, sizes, **more):
     """io.npz: under the name of each size, what `call(pixels)` makes of the images of that size in images.npz."""
-    found = {name_size(size): run(call, draw_images(size, count=3), "float64") for size in sizes}
+    found = {f"{h}x{w}": run(call, draw_images((h, w), count=3), "float64") for h, w in sizes}
     np.savez_compressed(folder / "io.npz", **found, **more)
 
 
@@ -80,7 +75,6 @@ def write_images():
 
 def write_timm(name, architecture, arguments):
     """A checkpoint of timm; for another size a copy of the model resizes its own positions."""
-
     timm = import_timm()
     folder = GOLDEN / name
     model = randomize(timm.create_model(architecture, **arguments))
@@ -101,7 +95,6 @@ def write_timm(name, architecture, arguments):
 def build_transformers():
     """{name: (model, what it answers to pixels)} of transformers."""
     t = import_transformers()
-
     quick = {"hidden_act": "quick_gelu"}
     clip = t.CLIPConfig(vision_config=TOWER | quick, text_config=TEXT | quick, projection_dim=10)
     siglip = t.SiglipConfig(vision_config=TOWER | {"image_size": 18}, text_config=TEXT)
@@ -128,20 +121,11 @@ def build_transformers():
 
 def write_transformers(name, model):
     """A checkpoint of transformers; DINO resizes positions always, the others where they are asked to."""
-
     folder = GOLDEN / name
     model.save_pretrained(folder)
     size = getattr(model.config, "vision_config", model.config).image_size
     is_asked = any(kind in type(model).__name__ for kind in ("CLIP", "Siglip", "DeiT", "IJepa"))
-    call_model = getattr(model, "get_image_features", model)
-
-    def call(pixels):
-        answer = call_model(pixels, interpolate_pos_encoding=True) if is_asked else call_model(pixels)
-        return next(
-            found for key in ("image_embeds", "logits", "pooler_output") if (found := answer.get(key)) is not None
-        )
-
-    model.double()
+    call = partial(answer, model.double(), **({"interpolate_pos_encoding": True} if is_asked else {}))
     write_io(folder, call, ((size, size), *OTHER_SIZES), **compute_texts(model, size))
 
 
@@ -153,26 +137,25 @@ def compute_texts(model, size):
         return {}
     pixels = torch.from_numpy(draw_images((size, size), count=3).transpose(0, 3, 1, 2).copy()).double()
     with torch.no_grad():
-        answer = model(input_ids=torch.from_numpy(TEXTS), pixel_values=pixels)
+        found = model(input_ids=torch.from_numpy(TEXTS), pixel_values=pixels)
         bias = getattr(model, "logit_bias", None)
         return {
             "class_vectors": model.get_text_features(torch.from_numpy(TEXTS)).pooler_output.numpy(),
             "scale": model.logit_scale.exp().reshape(()).numpy(),
             "bias": (torch.zeros(()) if bias is None else bias).reshape(()).numpy(),
-            "logits": answer.logits_per_image.numpy(),
+            "logits": found.logits_per_image.numpy(),
         }
 
 
-def split_heads(weight, bias, heads):
-    """The kernel (d, heads, d / heads) and bias (heads, d / heads) of JAX for torch's weight (d, d) and bias (d,)."""
-    return weight.T.reshape(len(weight), heads, -1), bias.reshape(heads, -1)
-
-
 def name_attention(place, thirds, out, heads):
-    """The tensors of an attention under big_vision's names; `thirds` are (weight, bias) of query, key and value."""
+    """The tensors of an attention under big_vision's names; `thirds` are (weight, bias) of query, key and value.
+
+    JAX's kernels are (d, heads, d / heads) and biases (heads, d / heads), torch's (d, d) and (d,).
+    """
     found = {}
     for part, (weight, bias) in zip(("query", "key", "value"), thirds, strict=True):
-        found[f"{place}/{part}/kernel"], found[f"{place}/{part}/bias"] = split_heads(weight, bias, heads)
+        found[f"{place}/{part}/kernel"] = weight.T.reshape(len(weight), heads, -1)
+        found[f"{place}/{part}/bias"] = bias.reshape(heads, -1)
     weight, bias = out
     found[f"{place}/out/kernel"], found[f"{place}/out/bias"] = weight.T.reshape(heads, -1, len(weight)), bias
     return found
@@ -228,35 +211,30 @@ def stack_blocks(tensors, depth):
     return kept
 
 
-def write_big_vision(name, model, tensors, prefix):
+def write_big_vision(name, model, tensors):
     """model.npz in big_vision's names and what timm's model computes, which has the same parameters."""
-
     folder = GOLDEN / name
     folder.mkdir(exist_ok=True)
-    np.savez(
-        folder / "model.npz", **{f"{prefix}{key}": np.ascontiguousarray(values) for key, values in tensors.items()}
-    )
+    np.savez(folder / "model.npz", **{f"params/{key}": np.ascontiguousarray(x) for key, x in tensors.items()})
     write_io(folder, model.double(), [(16, 16)])
 
 
 def write_all_big_vision():
     """SigLIP, its blocks apart and stacked, beside a text tower's tensor; and a DeiT-III with a class token."""
     timm = import_timm()
-    text = {"params/txt/head/bias": np.zeros(12, "float32"), "params/t": np.full(1, 2.0, "float32")}
-    text |= {"params/b": np.full(1, -10.0, "float32")}
+    text = {"txt/head/bias": np.zeros(12, "float32"), "t": np.full(1, 2.0, "float32")}
+    text |= {"b": np.full(1, -10.0, "float32")}
     square = SMALL | {"img_size": 16}
     model = randomize(timm.create_model("vit_so400m_patch16_siglip_256", **square))
     state = {key: values.numpy() for key, values in model.state_dict().items()}
     tensors = name_by_big_vision(state, 3, 2)
-    rows = {"bv_siglip": tensors, "bv_siglip2": stack_blocks(tensors, 2)}
-    for name, own in rows.items():
-        both = {f"img/{key}": values for key, values in own.items()}
-        both |= {key.removeprefix("params/"): values for key, values in text.items()}
-        write_big_vision(name, model.float(), both, "params/")
+    for name, own in {"bv_siglip": tensors, "bv_siglip2": stack_blocks(tensors, 2)}.items():
+        images = {f"img/{key}": values for key, values in own.items()}
+        write_big_vision(name, model.float(), images | text)
     options = {"no_embed_class": True, "act_layer": "gelu_tanh"}
     model = randomize(timm.create_model("vit_base_patch16_224", **square | options | {"num_classes": 5}))
     state = {key: values.numpy() for key, values in model.state_dict().items()}
-    write_big_vision("bv_deit3", model, name_by_big_vision(state, 3, 2), "params/")
+    write_big_vision("bv_deit3", model, name_by_big_vision(state, 3, 2))
 
 
 def name_by_meta(state, registers, gated):
@@ -289,13 +267,11 @@ def write_meta(name, architecture, arguments, registers, gated=None):
                 [torch.ones(width), torch.zeros(width), torch.ones(width)]
             )
         state["rope_embed.periods"] = 100.0 ** (torch.arange(0, 4, 2) / 4)
-        state["mask_token"] = torch.zeros(1, width)
-    else:
-        state["mask_token"] = torch.zeros(1, width)
-        if registers in state:  # Meta's class token has a position, which timm adds to it
-            position = 0.3 * torch.randn(1, 1, width, generator=torch.Generator().manual_seed(2))
-            state["pos_embed"] = torch.cat([position, state["pos_embed"]], 1)
-            state["cls_token"] = state["cls_token"] - position
+    elif registers in state:  # Meta's class token has a position, which timm adds to it
+        position = 0.3 * torch.randn(1, 1, width, generator=torch.Generator().manual_seed(2))
+        state["pos_embed"] = torch.cat([position, state["pos_embed"]], 1)
+        state["cls_token"] = state["cls_token"] - position
+    state["mask_token"] = torch.zeros(1, width)
     module = timm.models.eva if is_rotary else timm.models.vision_transformer
     model.load_state_dict(module.checkpoint_filter_fn(dict(state), model))
     model.reset_classifier(0, "token")  # Meta's models return the class token

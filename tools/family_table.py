@@ -22,6 +22,7 @@ import re
 import signal
 import sys
 import tempfile
+from collections import Counter
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
@@ -310,14 +311,6 @@ def write_page(rows):
     PAGE.write_text(MARKED.sub(lambda _: format_counts(rows), PAGE.read_text("utf-8")), "utf-8")
 
 
-def count_outcomes(rows):
-    """{(library, outcome): how many rows}."""
-    counts = {}
-    for row in rows:
-        counts[row.library, row.outcome] = counts.get((row.library, row.outcome), 0) + 1
-    return counts
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", metavar="PATTERN", help="rows whose names match, on the screen alone")
@@ -335,7 +328,7 @@ def main():
         part.unlink()
         if arguments.out == TABLE:
             write_page(rows)
-    for (library, outcome), count in sorted(count_outcomes(rows).items()):
+    for (library, outcome), count in sorted(Counter((row.library, row.outcome) for row in rows).items()):
         print(f"{library}: {count} {outcome}")
     return int(any(row.outcome in ("silently wrong", "broken") for row in rows))
 

@@ -18,6 +18,7 @@ model that loses more than MOST_LOST points by rounding, or is of MOST_BYTES or 
 import argparse
 import json
 import shlex
+import shutil
 import tempfile
 import textwrap
 import zipfile
@@ -31,7 +32,7 @@ from keras_vit import evaluation, zoo
 from keras_vit.cli import load_command
 from keras_vit.export.card import describe_classes, list_model_facts, write_front_matter
 from keras_vit.export.description import describe_model
-from keras_vit.files import sha256, write_whole
+from keras_vit.files import sha256
 from keras_vit.models.variants import VARIANTS
 from keras_vit.trainers.provenance import describe_beginning, describe_dataset, name_architecture
 from keras_vit.training.runs.folder import FILES, model_of
@@ -151,7 +152,7 @@ def describe_row(model, tag, path, run, measured, minutes):
         sample_right=measured["sample"].right,
     )
     config, preprocessing = model.config, model.preprocessing
-    fields = {
+    return {
         "variant": find_variant(config),
         "tag": tag,
         "collection": tag,
@@ -163,8 +164,8 @@ def describe_row(model, tag, path, run, measured, minutes):
         "resolution": preprocessing.image_size[0],
         "accuracy": percent(measured["float16"]),
         "accuracy_source": "keras-vit evaluate",
+        "record": record,
     }
-    return fields | {"record": record}
 
 
 def require_shippable(model, tag, path):
@@ -185,11 +186,6 @@ def require_described(row, model):
     before = row.record["float32_accuracy"]
     if before - row.accuracy > MOST_LOST:
         raise SystemExit(f"Rounding to float16 costs more than {MOST_LOST} points: {before} % -> {row.accuracy} %.")
-
-
-def write_text(path, text):
-    with write_whole(path) as temporary:
-        temporary.write_text(text, "utf-8")
 
 
 def format_card(row, model):
@@ -287,10 +283,9 @@ def ship(run, tag, place, root=ROOT, minutes=None):
         fields = describe_row(model, tag, path, run, measured, minutes)
         row = rows.PublicCheckpoint(**describe_collection(tag) | fields)
         require_described(row, model)
-        with write_whole(weights / path.name) as temporary:
-            temporary.write_bytes(path.read_bytes())
-    write_text(weights / f"{name}.md", format_card(row, model))
-    write_text(registry, format_registry(add_row(json.loads(registry.read_text("utf-8")), tag, fields)))
+        shutil.copy(path, weights)
+    (weights / f"{name}.md").write_text(format_card(row, model), "utf-8")
+    registry.write_text(format_registry(add_row(json.loads(registry.read_text("utf-8")), tag, fields)), "utf-8")
     return row
 
 
@@ -305,7 +300,7 @@ def main():
     rows.read_registry.cache_clear()
     rows.checkpoints.cache_clear()
     document = ROOT / "docs" / "models.md"
-    write_text(document, page.update_page(document.read_text("utf-8")))
+    document.write_text(page.update_page(document.read_text("utf-8")), "utf-8")
     zoo.load(row.name)
     record = row.record
     print(

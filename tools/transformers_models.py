@@ -93,10 +93,10 @@ def build(row):
     return model_class(model_class.config_class(**options))
 
 
-def answer(model, pixels):
+def answer(model, pixels, **options):
     """A row per image, as `zoo.load` reads such a model: an image's projected vector, logits, or its pooled token."""
     call = getattr(model, "get_image_features", model)
-    found = call(pixel_values=pixels)
+    found = call(pixel_values=pixels, **options)
     for name in ("image_embeds", "logits", "pooler_output"):
         values = getattr(found, name, None)
         if values is not None:

@@ -11,14 +11,7 @@ from collections import Counter
 import numpy as np
 
 from keras_vit.errors import ConfigError, describe_unknown
-from keras_vit.layers.interpolation import (
-    axis_matrix,
-    resize_axis,
-    resize_line_offsets,
-    resize_offsets,
-    resize_patches,
-    resize_positions,
-)
+from keras_vit.layers.interpolation import resize_line, resize_offsets, resize_patches, resize_positions
 from keras_vit.models.classifier import as_labels
 from keras_vit.models.config import ResNetConfig, ViTConfig, change, drop_inapplicable
 from keras_vit.models.cost import positioned_prefix
@@ -202,10 +195,6 @@ def set_grid(tensors, source, target, interpolation):
     rows, columns = target.grid
     prefix = positioned_prefix(target)
 
-    def resize_side(axis):
-        matrix = axis_matrix(interpolation, source.grid[axis], target.grid[axis])
-        return lambda values: resize_axis(values, 0, matrix).astype(values.dtype)
-
     def resize_tokens(values):
         return resize_positions(values, prefix, source.grid, target.grid, interpolation)
 
@@ -215,8 +204,8 @@ def set_grid(tensors, source, target, interpolation):
     # {end of a tensor's name: (axis to resize, its length, function)}
     kinds = {
         "pos_embedding": (1, prefix + rows * columns, resize_tokens),
-        "row_embedding": (0, rows, resize_side(0)),
-        "column_embedding": (0, columns, resize_side(1)),
+        "row_embedding": (0, rows, functools.partial(resize_line, length=rows, interpolation=interpolation)),
+        "column_embedding": (0, columns, functools.partial(resize_line, length=columns, interpolation=interpolation)),
         "relative_embedding": (0, 2 * rows * columns - 1, resize_steps),
     }
     for name, tensor in tensors.items():
@@ -231,9 +220,9 @@ def set_line_offsets(tensors, source, target, interpolation):
         axis = match and ("column", "row").index(match[1])  # a row is as long as the image is wide
         if match and source.image_size[axis] != target.image_size[axis]:
             offsets = tensors[name].shape[0]
-            length = (offsets + 1) // 2 * target.image_size[axis] // source.image_size[axis]
-            resize = functools.partial(resize_line_offsets, length=length, interpolation=interpolation)
-            tensors[name] = tensors[name].with_length(0, 2 * length - 1, resize)
+            length = 2 * ((offsets + 1) // 2 * target.image_size[axis] // source.image_size[axis]) - 1
+            resize = functools.partial(resize_line, length=length, interpolation=interpolation)
+            tensors[name] = tensors[name].with_length(0, length, resize)
 
 
 def adapt(tensors, source, target, interpolation):

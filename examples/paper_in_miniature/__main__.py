@@ -16,7 +16,6 @@ def main(arguments: list[str] | None = None) -> None:
     from examples.paper_in_miniature import planning, plots, tables
     from examples.paper_in_miniature.experiments import EXPERIMENTS
     from examples.paper_in_miniature.trainings import Workshop
-    from keras_vit.files import write_whole
 
     parser = argparse.ArgumentParser(
         prog="python -m examples.paper_in_miniature",
@@ -39,9 +38,7 @@ def main(arguments: list[str] | None = None) -> None:
     elif given.name == "plot":
         plots.draw_all(given.results, given.docs / tables.IMAGES, workshop)
         page = given.docs / "paper_in_miniature.md"
-        text = tables.fill_in_results(page.read_text("utf-8"), given.results, workshop)
-        with write_whole(page) as path:
-            path.write_text(text, "utf-8")
+        page.write_text(tables.fill_in_results(page.read_text("utf-8"), given.results, workshop), "utf-8")
     else:
         experiment = EXPERIMENTS[given.name]
         planning.run_experiment(given.name, experiment, given.results, workshop, given.seeds, given.rows)

@@ -18,11 +18,9 @@ if TYPE_CHECKING:
 
 def new_axis(experiment, height=4):
     """A figure and its axis, under what the experiment is called and where the paper has it."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6, height), layout="constrained", dpi=90)
-    FigureCanvasAgg(figure)  # draws without a display
     axis = figure.subplots()
     axis.set_title(f"{experiment.title}\n({experiment.source})", fontsize=10)
     return figure, axis

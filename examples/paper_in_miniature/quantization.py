@@ -9,6 +9,7 @@ test images in their own runtimes, as a classifier and, for the cosine of its fe
 
 import argparse
 import csv
+import itertools
 import tempfile
 from pathlib import Path
 
@@ -64,11 +65,6 @@ def measure(model, file, kind, calibration, images, labels, expected):
     return (report.format, kind, len(images), *numbers, *cosines, smaller, finer)
 
 
-def list_exports(kinds):
-    """(kind, file) of each, where the file's format has the kind."""
-    return [(kind, file) for kind in kinds for file in FILES if kind in format_of_path(Path(file)).quantize]
-
-
 def main(models, tag, dataset, out, count, kinds):
     models = [*models, *(row.name for row in zoo.list() if tag and row.tag == tag)]
     with open(out, "w", newline="", encoding="utf-8") as file:
@@ -79,11 +75,12 @@ def main(models, tag, dataset, out, count, kinds):
             calibration, images, labels = read_images(dataset, model.preprocessing, count)
             networks = (model, without_head(model))
             expected = [network.predict(images, batch_size=64, verbose=0) for network in networks]
-            for kind, artefact in list_exports(kinds):
-                row = (name, *measure(model, artefact, kind, calibration, images, labels, expected))
-                writer.writerow(row)
-                file.flush()
-                print(*row, flush=True)
+            for kind, artefact in itertools.product(kinds, FILES):
+                if kind in format_of_path(Path(artefact)).quantize:
+                    row = (name, *measure(model, artefact, kind, calibration, images, labels, expected))
+                    writer.writerow(row)
+                    file.flush()
+                    print(*row, flush=True)
 
 
 if __name__ == "__main__":

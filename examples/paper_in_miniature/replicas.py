@@ -82,11 +82,6 @@ def measure_accuracy(folder, dataset):
     return keras_vit.evaluation.evaluate(model, keras_vit.data.load(dataset, "test"), batch_size=250).top1.value
 
 
-def list_runs(seeds):
-    """(devices, seed, kills) of each run."""
-    return [(1, 0, 0), (2, 0, 2), *((1, seed, 0) for seed in range(1, seeds))]
-
-
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help="the dataset to train on")
@@ -101,7 +96,7 @@ def main(arguments=None):
     options = ("--data", given.data, "--split", "train+validation", "--model", given.model, "--recipe", given.recipe)
     options += ("--augmentation", given.augmentation, "--steps", given.steps, "--every", max(1, given.steps // 30))
     lines = []
-    for devices, seed, kills in list_runs(given.seeds):
+    for devices, seed, kills in [(1, 0, 0), (2, 0, 2), *((1, seed, 0) for seed in range(1, given.seeds))]:
         folder = given.out / f"{devices}-devices-seed-{seed}"
         record = folder.with_suffix(".json")
         if not record.exists():

@@ -11,7 +11,6 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,7 @@ from keras_vit.files import make_folder, sha256, write_whole
 from keras_vit.images.pillow import describe_missing
 from keras_vit.inference.classifiers import ExportedModel, open_model
 from keras_vit.inference.listing import list_images, means_several
-from keras_vit.inference.predicting import BATCH_SIZE, ask, raise_error
+from keras_vit.inference.predicting import BATCH_SIZE, ask, compute_ahead, raise_error
 from keras_vit.inference.vector_files import BLOCK, FIELDS, Origin, read_vectors, require_format, write_vectors
 from keras_vit.models.config import Vector
 from keras_vit.models.vectors import choose_vector, unit_vectors, vector_reader, vector_width
@@ -199,18 +198,13 @@ def digest_files(paths, skip):
 
     def digest(path):
         try:
-            return sha256(path)
+            return path, sha256(path)
         except FileNotFoundError:
-            return ImageError(describe_missing(path))
+            raise ImageError(describe_missing(path)) from None
         except OSError as error:
-            return ImageError(f"{path} cannot be read as an image: {error.strerror or error}.")
+            raise ImageError(f"{path} cannot be read as an image: {error.strerror or error}.") from error
 
-    with ThreadPoolExecutor(min(os.cpu_count() or 1, 8)) as pool:
-        found = dict(zip(paths, pool.map(digest, paths), strict=True))
-    for path, error in found.items():
-        if isinstance(error, ImageError):
-            skip(path, error)
-    return {path: digest for path, digest in found.items() if isinstance(digest, str)}
+    return dict(compute_ahead(digest, paths, PART, skip))
 
 
 def compute(model, paths, known, parts, skip, tell, **arguments):

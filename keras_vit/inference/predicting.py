@@ -157,47 +157,44 @@ def raise_error(image, error):
     raise error
 
 
+def compute_ahead(function, images, count, skip):
+    """Yields function(image) for each readable image, in order; several threads compute at most `count` ahead."""
+    waiting = deque()
+
+    def finish():
+        image, future = waiting.popleft()
+        try:
+            yield future.result()
+        except ImageError as error:
+            skip(image, error)
+
+    with ThreadPoolExecutor(min(os.cpu_count() or 1, 8)) as pool:
+        try:
+            for image in images:
+                waiting.append((image, pool.submit(function, image)))
+                if len(waiting) == count:
+                    yield from finish()
+            while waiting:
+                yield from finish()
+        finally:
+            for _, future in waiting:
+                future.cancel()
+
+
 def ask(model, run, images, batch_size, skip, with_pixels=False):
     """Yields (list of images, result of `run` for their inputs) for batches of the readable images.
 
     `with_pixels`: whether to yield pairs (image, its pixels) in place of images.
     """
-    readable = keep_readable(prepare_ahead(model, images, 2 * batch_size, with_pixels), skip or raise_error)
+
+    def prepare(image):
+        pixels = read_from_anywhere(image, model.config.num_channels)
+        return (image, pixels) if with_pixels else image, np.asarray(model.preprocessing(pixels[None]))[0]
+
+    readable = compute_ahead(prepare, images, 2 * batch_size, skip or raise_error)
     while batch := list(islice(readable, batch_size)):
         asked, inputs = zip(*batch, strict=True)
         yield asked, run(np.stack(inputs))
-
-
-def keep_readable(prepared, skip):
-    for image, model_input in prepared:
-        if isinstance(model_input, ImageError):
-            skip(image, model_input)
-        else:
-            yield image, model_input
-
-
-def prepare_ahead(model, images, count, with_pixels):
-    """Yields each image with its input, or with its error; several threads read at most `count` images ahead."""
-
-    def prepare(image):
-        try:
-            pixels = read_from_anywhere(image, model.config.num_channels)
-            return (image, pixels) if with_pixels else image, np.asarray(model.preprocessing(pixels[None]))[0]
-        except ImageError as error:
-            return image, error
-
-    with ThreadPoolExecutor(min(os.cpu_count() or 1, 8)) as pool:
-        waiting = deque()
-        try:
-            for image in images:
-                waiting.append(pool.submit(prepare, image))
-                if len(waiting) == count:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
 
 
 def as_predictions(model, images, logits, top):

@@ -7,6 +7,7 @@ from keras import Model, ops, tree
 
 from keras_vit.errors import ConfigError
 from keras_vit.inspection.attention import as_inputs, require_transformer
+from keras_vit.models.vectors import unit_vectors
 
 
 def first_kernel(model):
@@ -73,7 +74,7 @@ def position_similarity(model: Model, block: int = 0) -> np.ndarray:
     rows, columns = model.config.grid
     embedding = ops.convert_to_numpy(model.get_layer(names[block]).compose())[0].astype("float64")
     patches = embedding[-rows * columns :]
-    unit = patches / np.maximum(np.linalg.norm(patches, axis=-1, keepdims=True), np.finfo("float64").tiny)
+    unit = unit_vectors(patches)
     return np.clip(unit @ unit.T, -1, 1).reshape(rows, columns, rows, columns)
 
 

@@ -56,9 +56,8 @@ def attend(model, inputs):
     grid = config.grid_of(inputs.shape[1:3])
     for start in range(0, len(inputs), BATCH):
         weights = attention_weights(model, inputs[start : start + BATCH])
-        distances += [attention_distance(weights, grid, config.pixels_per_token, config.num_registers)] * weights.shape[
-            1
-        ]
+        distance = attention_distance(weights, grid, config.pixels_per_token, config.num_registers)
+        distances += [distance] * weights.shape[1]
         if start < SHOWN:
             maps.append(rollout(weights, grid, config.classifier == "token", config.num_registers))
     return np.mean(distances, axis=0), np.concatenate(maps)[:SHOWN]

@@ -99,7 +99,9 @@ class MultiHeadSelfAttention(ConfiguredLayer):
         y = keras.KerasTensor((n, m, d), dtype)
         return (y, keras.KerasTensor((n, self.num_heads, m, l), dtype)) if return_weights else y
 
-    def compute(self, x, denses, training, return_weights, class_token, queries, places, whole=False):
+    def compute(
+        self, x, denses, training, return_weights=False, class_token=False, queries=None, places=None, whole=False
+    ):
         """Does what `call` does; `denses` make queries, keys and values (Eq. 5), and the output from A v (Eq. 8)."""
         query, key, value, out = denses
         if queries is None:
@@ -110,25 +112,15 @@ class MultiHeadSelfAttention(ConfiguredLayer):
         y = by_token(out, y)
         return (y, self.spread_weights(a)) if return_weights else y
 
-    def export_call(
-        self,
-        x,
-        training=None,
-        return_weights=False,
-        class_token=False,
-        queries=None,
-        places=None,
-        norm=None,
-        scale=None,
-    ):
-        """Computes the output of `call` by the weights of `fold_products`.
+    def export_call(self, x, training=None, norm=None, scale=None, **asked):
+        """Computes `call` by the weights of `fold_products`; `asked` are the other arguments of `call`.
 
         Args:
             norm: if given, `x` was normalized by it without its scale and shift.
             scale: if given, the `LayerScale` of the output.
         """
         denses = [as_dense(*product) for product in self.fold_products(norm, scale)]
-        return self.compute(x, denses, training, return_weights, class_token, queries, places, whole=True)
+        return self.compute(x, denses, training, whole=True, **asked)
 
     def fold_products(self, norm, scale):
         """(kernel, bias) of query, key, value and out, with norm and scale folded in, and two of the biases left out.

@@ -13,7 +13,6 @@ def wide_type(dtype):
 
 
 def widen(x):
-    """Casts x to `wide_type`."""
     return keras.ops.cast(x, wide_type(x.dtype))
 
 

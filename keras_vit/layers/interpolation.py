@@ -4,17 +4,19 @@
 is called; `places` is an array of the same library. Distances are computed from integers, which float32 holds exactly.
 """
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 
-def triangle(x, xp=np):
+def triangle(x, xp):
     """The kernel of linear interpolation."""
     return xp.maximum(1 - xp.abs(x), 0)
 
 
-def cubic(x, xp=np, a=-0.5):
+def cubic(x, xp, a=-0.5):
     """Keys' cubic convolution kernel: one polynomial up to 1, another to 2, each 0 at its ends."""
     x = xp.abs(x)
     near, far = xp.minimum(x, 1), xp.minimum(xp.maximum(x, 1), 2)
@@ -36,68 +38,65 @@ def distances(old, places, tenths=0, beyond=0):
     return (step * (2 * cells + 1) - 10 * old * (2 * places[:, None] + 1)) / (2 * step)
 
 
-def corner_aligned_matrix(old, places, moved=1, xp=np):
+def corner_aligned_matrix(old, places, moved, xp):
     """Linear interpolation with the corners kept in place: scipy.ndimage.zoom of order 1."""
     steps = xp.maximum(places[-1:, ...], 1)
     return triangle((steps * np.arange(old, dtype="float32") - (old - 1) * places[:, None]) / steps, xp)
 
 
-def centred_matrix(old, places, moved=1, xp=np, kernel=triangle, antialias=True):
+def centred_matrix(old, places, moved, xp, kernel=triangle, antialias=True):
     """Interpolation between pixel centres; `antialias` widens the kernel of an axis that shrinks."""
     widen = xp.maximum(old / count(places), 1) if antialias else 1
     matrix = kernel(distances(old, places) / widen, xp)
     return matrix / xp.sum(matrix, axis=1, keepdims=True)
 
 
-def bicubic_matrix(old, places, moved=1, xp=np):
-    return centred_matrix(old, places, moved, xp, kernel=cubic)
-
-
-def clamped_matrix(old, places, moved=1, xp=np, tenths=0):
+def clamped_matrix(old, places, moved, xp, tenths=0):
     """PyTorch's bicubic interpolation between pixel centres, not antialiased; cells outside repeat the edge."""
     weights = cubic(distances(old, places, tenths, beyond=2), xp, a=-0.75)
     edges = np.pad(np.eye(old, dtype="float32"), ((2, 2), (0, 0)), mode="edge")
     return xp.matmul(weights, edges)
 
 
-def dinov2_matrix(old, places, moved=1, xp=np):
+def dinov2_matrix(old, places, moved, xp):
     """`clamped_matrix` with the offset of 0.1 of DINOv2's authors, who do not resize a grid of the same size."""
-    return clamped_matrix(old, places, xp=xp, tenths=moved)
+    return clamped_matrix(old, places, moved, xp, tenths=moved)
 
 
 # "linear" is what ViT's authors do, "bilinear" FlexiViT's, "bicubic" timm, "bicubic-plain" transformers and "dinov2"
-# DINOv2's authors.
-POSITION_MATRICES = {
+# DINOv2's authors. `moved` is 1, or 0 if both axes of the grid keep their length.
+POSITION_MATRICES: dict[str, Callable[..., Any]] = {
     "linear": corner_aligned_matrix,
     "bilinear": centred_matrix,
-    "bicubic": bicubic_matrix,
+    "bicubic": functools.partial(centred_matrix, kernel=cubic),
     "bicubic-plain": clamped_matrix,
     "dinov2": dinov2_matrix,
 }
 
 
-def grid_matrices(grid: tuple[int, int], places: Any, interpolation: str, xp: Any = np) -> list[Any]:
+def grid_matrices(grid: tuple[int, int], places: Any, interpolation: str, xp: Any) -> list[Any]:
     """The two matrices that resize a grid of (rows, columns) to that of `places`, a pair."""
     moved = xp.minimum(sum(xp.abs(count(new) - old) for old, new in zip(grid, places, strict=True)), 1)
     matrix = POSITION_MATRICES[interpolation]
     return [matrix(old, new, moved, xp) for old, new in zip(grid, places, strict=True)]
 
 
-def resize_axis(values, axis, matrix):
+def multiply_axis(values, axis, matrix):
     """Multiplies one axis of the values by a matrix (new, old)."""
     return np.moveaxis(np.tensordot(matrix, values, (1, axis)), 0, axis)
 
 
-def axis_matrix(interpolation, old, new):
-    """The matrix (new, old) that resizes an axis of position embeddings; for the kinds see `POSITION_MATRICES`."""
-    return POSITION_MATRICES[interpolation](old, np.arange(new, dtype="float64"))
+def resize_axis(values, axis, new, interpolation):
+    """Resizes one axis of position embeddings; for the kinds of interpolation see `POSITION_MATRICES`."""
+    matrix = POSITION_MATRICES[interpolation](values.shape[axis], np.arange(new, dtype="float64"), 1, np)
+    return multiply_axis(values, axis, matrix)
 
 
 def resize_positions(values, prefix, old_grid, new_grid, interpolation="linear"):
     """Position embeddings (1, prefix + rows * columns, d) on another grid (section 3.2)."""
     head, grid = values[:, :prefix], values[0, prefix:].reshape(*old_grid, -1)
-    for axis, (old, new) in enumerate(zip(old_grid, new_grid, strict=True)):
-        grid = resize_axis(grid, axis, axis_matrix(interpolation, old, new))
+    for axis, new in enumerate(new_grid):
+        grid = resize_axis(grid, axis, new, interpolation)
     return np.concatenate([head, grid.reshape(1, -1, values.shape[-1]).astype(values.dtype)], axis=1)
 
 
@@ -116,8 +115,8 @@ def resize_offsets(values, old_grid, new_grid, interpolation="linear"):
     takes the mean over all pairs of patches at that offset.
     """
     steps = values[raster_offsets(old_grid)]  # (2 rows - 1, 2 columns - 1, d)
-    for axis, (old, new) in enumerate(zip(old_grid, new_grid, strict=True)):
-        steps = resize_axis(steps, axis, axis_matrix(interpolation, 2 * old - 1, 2 * new - 1))
+    for axis, new in enumerate(new_grid):
+        steps = resize_axis(steps, axis, 2 * new - 1, interpolation)
     rows, columns = new_grid
     pairs = np.outer(*(side - np.abs(np.arange(1 - side, side)) for side in new_grid))
     total = np.zeros((2 * rows * columns - 1, values.shape[1]))
@@ -126,12 +125,12 @@ def resize_offsets(values, old_grid, new_grid, interpolation="linear"):
     return (total / count[:, None]).astype(values.dtype)
 
 
-def resize_line_offsets(values, length, interpolation="linear"):
-    """Resizes vectors of the offsets -(old - 1) to old - 1 along a line, (2 * old - 1, d), to a line of another length.
+def resize_line(values, length, interpolation):
+    """Resizes embeddings (old, d) of the places along a line, or of the offsets between them, to another length.
 
-    Offsets scale with the line: the first, the middle and the last vector stay the same.
+    Offsets scale with the line: the first, the middle and the last embedding stay the same.
     """
-    return resize_axis(values, 0, axis_matrix(interpolation, len(values), 2 * length - 1)).astype(values.dtype)
+    return resize_axis(values, 0, length, interpolation).astype(values.dtype)
 
 
 def resize_patches(kernel, new_size):
@@ -142,6 +141,7 @@ def resize_patches(kernel, new_size):
     """
     result = kernel
     for axis, new in enumerate(new_size):
-        resize = centred_matrix(kernel.shape[axis], np.arange(new, dtype="float64"), antialias=False)  # (new, old)
-        result = resize_axis(result, axis, np.linalg.pinv(resize.T))
+        places = np.arange(new, dtype="float64")
+        resize = centred_matrix(kernel.shape[axis], places, 1, np, antialias=False)  # (new, old)
+        result = multiply_axis(result, axis, np.linalg.pinv(resize.T))
     return result.astype(kernel.dtype)

@@ -47,7 +47,7 @@ class PatchEmbedding(ConfiguredLayer):
         self.has_free_size = has_free_size
 
     def build(self, input_shape):
-        self.compute_grid_shape(input_shape)
+        self.compute_output_shape(input_shape)  # refuses a wrong one
         ph, pw, c = *self.patch_size, input_shape[-1]
         self.kernel = self.add_weight(name="kernel", shape=(ph, pw, c, self.hidden_size), initializer="lecun_normal")
         self.bias = None
@@ -69,8 +69,7 @@ class PatchEmbedding(ConfiguredLayer):
         (rows, columns) = (n // p + more * (n % p) for n, p in zip(sizes, self.patch_size, strict=True))
         return rows * columns
 
-    def compute_grid_shape(self, input_shape):
-        """(n, rows, columns, hidden_size) of the tokens before they are flattened."""
+    def compute_output_shape(self, input_shape):
         n, h, w, _ = input_shape
         ph, pw = self.patch_size
         known = [(size, step) for size, step in ((h, ph), (w, pw)) if size is not None]
@@ -81,11 +80,7 @@ class PatchEmbedding(ConfiguredLayer):
                 f"Received: input_shape={tuple(input_shape)}. Images of several sizes are resized first, as by "
                 "model.preprocessing."
             )
-        return n, h and h // ph, w and w // pw, self.hidden_size
-
-    def compute_output_shape(self, input_shape):
-        n, h, w, d = self.compute_grid_shape(input_shape)
-        return n, None if None in (h, w) else h * w, d
+        return n, None if None in (h, w) else (h // ph) * (w // pw), self.hidden_size
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

@@ -183,7 +183,6 @@ class SineCosineEmbedding2D(PositionEmbedding2D):
         return self.place(*(xp.concatenate([xp.sin(x), xp.cos(x)], axis=-1) for x in angles), xp)
 
     def compose(self) -> Any:
-        """The embeddings as they are added: (1, l, d), zero for the tokens before the patches."""
         return ops.convert_to_tensor(self.table)
 
     def compose_at(self, places) -> Any:

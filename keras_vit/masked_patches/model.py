@@ -99,13 +99,6 @@ def require_headless(config):
         )
 
 
-def split_at_patches(encoder):
-    """Two models: from images to patch embeddings (n, l, d), and from these to the tokens after the last norm."""
-    patches = encoder.get_layer("embedding").output
-    embed = keras.Model(encoder.inputs[0], patches)
-    return embed, keras.Model(patches, encoder.get_layer("encoder_norm").output)
-
-
 def predict_patches(x, objective, dtype):
     """The head: tokens (n, count, d) to logits (n, count, [16,] 512) or values (n, count, pixels * 3)."""
     shape = objective.target_shape
@@ -166,7 +159,9 @@ class MaskedPatchModel(DistributedModel):
             "sources": keras.Input((rows * columns,), dtype="int32", name="sources"),
             "places": keras.Input((objective.count_corrupted(config.image_size),), dtype="int32", name="places"),
         }
-        embed, encode = split_at_patches(encoder)
+        patches = encoder.get_layer("embedding").output  # (n, l, d)
+        embed = keras.Model(encoder.inputs[0], patches)
+        encode = keras.Model(patches, encoder.get_layer("encoder_norm").output)
         # `call`, unlike a call of the model, makes its layers those of this model.
         x = CorruptPatches(dtype=policy, name="corrupt_patches")(embed.call(inputs["images"]), inputs["sources"])
         x = encode.call(x)

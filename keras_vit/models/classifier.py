@@ -90,10 +90,9 @@ def as_preprocessing(preprocessing, config):
         return Preprocessing(config.own_size or (224, 224), mean=half, std=half)
     if isinstance(preprocessing, dict):
         preprocessing = preprocessing_of(preprocessing)
-    unknown = isinstance(preprocessing, UnknownPreprocessing)
-    if not unknown and not (
-        isinstance(preprocessing, Preprocessing) and len(preprocessing.mean) == config.num_channels
-    ):
+    if isinstance(preprocessing, UnknownPreprocessing):
+        return preprocessing
+    if not isinstance(preprocessing, Preprocessing) or len(preprocessing.mean) != config.num_channels:
         raise ConfigError(
             f"preprocessing must be a Preprocessing of {config.num_channels} channels, its fields, or None. "
             f"Received: {preprocessing!r}."

@@ -129,7 +129,6 @@ def option(default, later=True, fixed=False):
 
 @functools.cache
 def field_types(config_class):
-    """{field: its type}."""
     return get_type_hints(config_class)
 
 
@@ -200,16 +199,13 @@ def require_tokens(config):
     )
 
 
-def require_whole_patches(image_size, step, drop_remainder=False):
-    rests = [0 if drop_remainder and size >= s else size % s for size, s in zip(image_size, step, strict=True) if s]
-    if min(*image_size, *step) > 0 and not any(rests):
-        return
-    nearest = (
-        tuple(max(round(size / s), 1) * s for size, s in zip(image_size, step, strict=True)) if min(step) else step
-    )
-    raise ConfigError(
+def require_whole_patches(image_size, step, drop_remainder):
+    sides = list(zip(image_size, step, strict=True))
+    nearest = tuple(max(round(size / s), 1) * s for size, s in sides)
+    require(
+        all(size >= s if drop_remainder else size % s == 0 for size, s in sides),
         f"image_size must be a whole number of patches. Received: image_size={image_size} with patches of "
-        f"{step[0]}x{step[1]} pixels; the nearest size that fits is {nearest}."
+        f"{step[0]}x{step[1]} pixels; the nearest size that fits is {nearest}.",
     )
 
 
@@ -484,6 +480,11 @@ class ResNetConfig:
         set_depths(self)
         require(self.depths, "depths must name at least one stage. Received: depths=().")
         require_known_values(self)
+
+    @property
+    def stride(self) -> int:
+        """Pixels per cell of the last feature map."""
+        return 4 * 2 ** (len(self.depths) - 1)
 
     @property
     def own_size(self) -> tuple[int, int] | None:

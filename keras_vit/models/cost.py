@@ -193,8 +193,7 @@ def places(config, size):
         return 1
     if not isinstance(config, ResNetConfig):
         return sequence(config, size)[0]
-    stride = 4 * 2 ** (len(config.depths) - 1)
-    return math.prod(-(-length // stride) for length in size)
+    return math.prod(-(-length // config.stride) for length in size)
 
 
 def relative_logits(config, patches):
@@ -214,35 +213,27 @@ def count_flops(
         padding: whether to count a kernel's products with padding. Table 6 seems to leave them out.
     """
     size: Any = image_size or config.own_size  # None only for a ResNet of any image size
-
-    def count(convolution):
-        return convolution.multiply_adds(padding)
-
+    convolutions = add_up(config, size, lambda convolution: convolution.multiply_adds(padding))
     if isinstance(config, ResNetConfig):
-        return int(
-            2 * (add_up(config, size, count) + places(config, size) * trunk_channels(config) * config.num_classes)
-        )
+        return int(2 * (convolutions + places(config, size) * trunk_channels(config) * config.num_classes))
     d, patches, tokens = config.hidden_size, *sequence(config, size)
     mlp = (2 + config.gated_mlp) * d * config.mlp_dim
     block = tokens * (4 * d * d + mlp) + relative_logits(config, patches) * d
     total = patches * patch_weights(config) + config.num_layers * block + places(config, size) * head_kernels(config)
     total += 2 * config.count_pairs(size) * d + pooling_products(config, patches)
-    return int(2 * (total + add_up(config, size, count)))
+    return int(2 * (total + convolutions))
 
 
 def count_activations(config: ViTConfig | ResNetConfig, image_size: tuple[int, int] | None = None) -> int:
     """The number of values that all convolutions and matrix products give in one image's forward pass."""
     size: Any = image_size or config.own_size  # None only for a ResNet of any image size
-
-    def count(convolution):
-        return convolution.values
-
+    convolutions = add_up(config, size, lambda convolution: convolution.values)
     if isinstance(config, ResNetConfig):
-        return int(add_up(config, size, count) + places(config, size) * config.num_classes)
+        return int(convolutions + places(config, size) * config.num_classes)
     d, patches, tokens = config.hidden_size, *sequence(config, size)
     mlp = (1 + config.gated_mlp) * config.mlp_dim + d
     block = tokens * (5 * d + mlp)  # q, k, v, A v, out; MLP
     block += config.num_heads * relative_logits(config, patches)
     total = patches * d + config.num_layers * block + config.num_heads * config.count_pairs(size)  # A
     total += places(config, size) * ((config.representation_size or 0) + config.num_classes)
-    return int(total + add_up(config, size, count))
+    return int(total + convolutions)

@@ -65,12 +65,9 @@ class Preprocessing:
     crop_mode: Literal["center", "squash"] = "center"
 
     def __post_init__(self):
-        for name, value in (
-            ("image_size", pair("image_size", self.image_size)),
-            ("mean", per_channel("mean", self.mean, -1e6, 1e6)),
-            ("std", per_channel("std", self.std, 1e-6, 1e6)),
-        ):
-            object.__setattr__(self, name, value)
+        object.__setattr__(self, "image_size", pair("image_size", self.image_size))
+        object.__setattr__(self, "mean", per_channel("mean", self.mean, -1e6, 1e6))
+        object.__setattr__(self, "std", per_channel("std", self.std, 1e-6, 1e6))
         require(
             len(self.mean) == len(self.std),
             f"mean and std must have equally many channels. Received: {len(self.mean)} and {len(self.std)}.",

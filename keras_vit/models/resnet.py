@@ -8,16 +8,15 @@ from keras_vit.models.classifier import Classifier, classify_map
 from keras_vit.models.config import ResNetConfig
 
 
+def root(x, config, **options):
+    """Convolution 7x7 / 2 to the channels of the first stage."""
+    filters, epsilon = int(64 * config.width_factor), config.kernel_variance_epsilon
+    return StandardizedConv2D(filters, kernel_size=7, strides=2, variance_epsilon=epsilon, **options)(x)
+
+
 def stem(x, config, dtype):
-    """Convolution 7x7 / 2, then max-pool 3x3 / 2 over zero padding, without norm or activation."""
-    x = StandardizedConv2D(
-        int(64 * config.width_factor),
-        kernel_size=7,
-        strides=2,
-        variance_epsilon=config.kernel_variance_epsilon,
-        dtype=dtype,
-        name="root_conv",
-    )(x)
+    """The root, then max-pool 3x3 / 2 over zero padding, without norm or activation."""
+    x = root(x, config, dtype=dtype, name="root_conv")
     x = keras.layers.ZeroPadding2D(1, "channels_last", dtype=dtype, name="root_pad")(x)
     return keras.layers.MaxPooling2D(3, 2, data_format="channels_last", dtype=dtype, name="root_pool")(x)
 
@@ -75,16 +74,7 @@ class ResNet(Classifier):
 
 def hybrid_backbone(x, config, dtype, unit_class=PostActivationBottleneck):
     """The hybrid's ResNet, a stem of stride 4 and the stages: (n, h, w, c) to (n, h / stride, w / stride, c')."""
-    x = StandardizedConv2D(
-        int(64 * config.width_factor),
-        kernel_size=7,
-        strides=2,
-        padding="same",
-        variance_epsilon=config.kernel_variance_epsilon,
-        std_epsilon=config.kernel_std_epsilon,
-        dtype=dtype,
-        name="conv_root",
-    )(x)
+    x = root(x, config, padding="same", std_epsilon=config.kernel_std_epsilon, dtype=dtype, name="conv_root")
     x = GroupNormalization(epsilon=config.group_norm_epsilon, dtype=dtype, name="norm_root")(x)
     x = keras.layers.ReLU(dtype=dtype, name="relu_root")(x)
     x = keras.layers.MaxPooling2D(3, 2, "same", "channels_last", dtype=dtype, name="pool_root")(x)

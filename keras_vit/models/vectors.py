@@ -83,15 +83,15 @@ def part_of(model, vector):
     config = model.config
     if vector == "features":
         return DistributedModel(model.inputs[0], model.get_layer("head").input)
-    if vector == config.classifier and not getattr(config, "norm_after_pool", False):
+    if vector == config.classifier and not config.norm_after_pool:
         return DistributedModel(model.inputs[0], model.get_layer("pool").output)
     pool = TakeClassToken() if vector == "token" else AveragePatches(config.prefix_tokens, vector == "token+gap")
     return DistributedModel(model.inputs[0], pool(model.get_layer("encoder_norm").output))
 
 
 def sub_model(model, name):
-    """`part_of` for a name that the model has, made once."""
-    if name == "output" or (name == "features" and not model.config.num_classes):
+    """`part_of` for a name that the model has, made once; an exported model has one vector, its output."""
+    if not isinstance(model, keras.Model) or name == "output" or (name == "features" and not model.config.num_classes):
         return model
     parts = PARTS.setdefault(model, {})
     if name not in parts:
@@ -105,7 +105,7 @@ def forget_traces(model: keras.Model) -> None:
         part.train_function = part.test_function = part.predict_function = None
 
 
-def vector_model(model: keras.Model, vector: Vector | None = None) -> keras.Model:
+def vector_model(model: Any, vector: Vector | None = None) -> Any:
     """The sub-model from images, as the model takes them, to one vector each; `keras_vit.embed` explains the names.
 
     >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None)
@@ -117,12 +117,11 @@ def vector_model(model: keras.Model, vector: Vector | None = None) -> keras.Mode
 
 def vector_reader(model: Any, vector: Vector | None = None) -> Callable[[Any], np.ndarray]:
     """A function from inputs (n, h, w, c) to vectors float32 (n, d), for a model or an exported one."""
-    choose_vector(model, vector)
-    part = vector_model(model, vector) if isinstance(model, keras.Model) else model
+    part = vector_model(model, vector)
     return lambda images: np.asarray(part.predict_on_batch(images)).astype("float32")
 
 
 def vector_width(model: Any, vector: Vector | None = None) -> int:
     """d of the vectors."""
-    choose_vector(model, vector)
-    return vector_model(model, vector).output_shape[-1] if isinstance(model, keras.Model) else model.config.num_classes
+    part = vector_model(model, vector)
+    return part.output_shape[-1] if isinstance(part, keras.Model) else model.config.num_classes

@@ -88,14 +88,9 @@ class BlockwiseAttention:
         _, dq, dk, dv = ops.fori_loop(0, self.count, step, state)
         return self.join(dq), *(ops.cast(x, q.dtype) for x in (dk, dv))
 
-    @property
-    def padding(self):
-        """The number of queries of zeros at the end."""
-        return self.count * self.rows - self.length
-
     def split(self, x):
         """(n, heads, l, c) to (count, n, heads, rows, c), with zeros to fill the last block."""
-        x = ops.pad(x, ((0, 0), (0, 0), (0, self.padding), (0, 0)))
+        x = ops.pad(x, ((0, 0), (0, 0), (0, self.count * self.rows - self.length), (0, 0)))
         x = ops.reshape(x, (-1, self.heads, self.count, self.rows, x.shape[-1]))
         return ops.transpose(x, (2, 0, 1, 3, 4))
 
@@ -148,19 +143,18 @@ def rematerialize(layer, function, x):
 
 
 @fast_path
-def rematerialized(call, layer, x, training=None, **asked):
-    """If `layer.remat` is set, training keeps x alone, unless attention weights are asked for."""
-    compute = functools.partial(call, layer, training=training, **asked)
-    if layer.remat and training and not asked.get("return_weights"):
-        return rematerialize(layer, compute, x)
-    return compute(x)
+def rematerialized(call, layer, x, training=None):
+    """If `layer.remat` is set, training keeps x alone."""
+    compute = functools.partial(call, layer, training=training)
+    return rematerialize(layer, compute, x) if layer.remat and training else compute(x)
 
 
 @fast_path
 def rematerialized_block(call, block, z, training=None, return_weights=False, class_token=False, places=None):
-    """Does what `rematerialized` does. Without `remat`, TensorFlow rematerializes Eq. 3 if A is computed in blocks.
+    """Does what `rematerialized` does, unless attention weights are asked for.
 
-    With so many tokens, the MLP's values would take most of the memory.
+    Without `remat`, TensorFlow rematerializes Eq. 3 if A is computed in blocks: with so many tokens, the MLP's values
+    would take most of the memory.
     """
     asked = {"return_weights": return_weights, "class_token": class_token, "places": places}
     compute = functools.partial(call, block, training=training, **asked)

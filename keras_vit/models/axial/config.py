@@ -103,11 +103,6 @@ class AxialResNetConfig(ResNetConfig):
         )
 
     @property
-    def stride(self) -> int:
-        """Pixels per cell of the last feature map."""
-        return 4 * 2 ** (len(self.depths) - 1)
-
-    @property
     def size_step(self) -> int:
         return self.stride
 
