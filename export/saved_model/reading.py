@@ -33,11 +33,11 @@ COMPUTING = frozenset(
     XlaDynamicUpdateSlice Xlog1py Xlogy ZerosLike
     """.split()
 )
-# Operations in the functions that save and restore the variables. No signature may reach them.
+# Operations in the functions that save and restore the variables. No signature may reach them, and a server restores.
 SAVING = frozenset(
-    "AssignVariableOp DisableCopyOnRead MergeV2Checkpoints RestoreV2 SaveV2 ShardedFilename StaticRegexFullMatch "
-    "StringJoin".split()
+    "DisableCopyOnRead MergeV2Checkpoints SaveV2 ShardedFilename StaticRegexFullMatch StringJoin".split()
 )
+RESTORING = frozenset({"AssignVariableOp", "RestoreV2"})
 OBJECTS = {"user_object", "function", "bare_concrete_function", "variable", "constant", "captured_tensor"}
 PLAIN_OBJECTS = {
     "_generic_user_object",
@@ -118,6 +118,17 @@ def list_reachable(library, names):
 def require_computing(path, node, library):
     if node.op not in COMPUTING and node.op not in library:
         refuse(path, f"the operation {node.op}, which is not among those that an export writes")
+
+
+def require_given_files(path, restore, library, graph):
+    """Refuses a restoring that reads other files than its caller names, which the function's first argument does."""
+    first = {library[name].signature.input_arg[0].name for name in list_callees(restore, library)}
+    given = [restore.input[0] + ":0"] == [graph.saver_def.filename_tensor_name]
+    for name in list_reachable(library, list_callees(restore, library)):
+        for node in library[name].node_def:
+            direct = name in list_callees(restore, library)
+            if node.op == "RestoreV2" and not (given and direct and node.input[0] in first):
+                refuse(path, "a function that restores variables from files of its own choice")
 
 
 def check_functions(path, graph):

@@ -98,7 +98,7 @@ def as_preprocessing(preprocessing, config):
             f"Received: {preprocessing!r}."
         )
     size = config.image_size
-    if not unknown and size and None not in size and preprocessing.image_size != size:
+    if size and None not in size and preprocessing.image_size != size:
         raise ConfigError(
             f"preprocessing.image_size must be the model's, {size[0]} x {size[1]} pixels. Received: "
             f"{preprocessing.image_size}."

@@ -148,7 +148,10 @@ def read(path, hints):
     if text is None:
         return read_with_companions(path, tensors, layout, hints)
     config, preprocessing, labels = read_description(parse_json(text))
+    distilled = "embeddings.distillation_token" in tensors
     tensors = to_official(tensors, layout, getattr(config, "num_heads", None))
+    if distilled:
+        tensors = fold_register_positions(tensors)
     if not getattr(config, "head_bias", True):
         tensors.pop("head/bias", None)  # zeros that `make_timm_state` added
     require_plausible(config, count_numbers(tensors), MOST_MISSING)
