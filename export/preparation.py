@@ -5,9 +5,7 @@ It is compared on images of the user's, or on probes: parts of two photographs, 
 
 import contextlib
 import dataclasses
-import errno
 import itertools
-import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,6 +17,7 @@ import numpy as np
 from keras_vit.errors import COUNT, ExportError, KerasVitError, MissingPackageError
 from keras_vit.export.description import describe_model
 from keras_vit.export.proof.bundled import has_shape
+from keras_vit.files import find_advice
 from keras_vit.lora import without_lora
 
 SURROGATES = re.compile("[\ud800-\udfff]")  # Python has these in file names that are not UTF-8
@@ -318,9 +317,8 @@ def raise_converter_errors(format_name=None):
         raise
     except Exception as error:
         message = (str(error).strip().splitlines() or ["no message"])[0].rstrip(".")
-        full = os.strerror(errno.ENOSPC) in str(error)
-        advice = "Make room there" if full else "Try another format, or export a part of the model"
+        advice = find_advice(error) or "Try another format, or export a part of the model."
         raise ExportError(
             f"The model could not be exported{f' as {format_name}' if format_name else ''}: "
-            f"{type(error).__name__}, {message}. Nothing was written. {advice}."
+            f"{type(error).__name__}, {message}. Nothing was written. {advice}"
         ) from error

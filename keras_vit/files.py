@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from keras_vit.errors import ConfigError, KerasVitError, RecordError, make_presentable
+from keras_vit.errors import ConfigError, KerasVitError, RecordError, make_presentable, printable
 
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 # O_NONBLOCK: opening a pipe without a writer would wait forever.
@@ -24,10 +24,11 @@ NO_WAIT = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 ADDRESS = re.compile(r"([A-Za-z][\w+.-]+):/+")  # at least two letters: C:/ is a disk on Windows
 # What to do about an error of the system, by its number
 ADVICE = {
-    "Make room there, or choose another place.": (errno.ENOSPC, errno.EDQUOT),
+    "Make room there, or choose another place.": (errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
     "Choose a place that can be written, or change its permissions.": (errno.EROFS, errno.EACCES, errno.EPERM),
     "There is a file where a folder is needed: choose another path.": (errno.ENOTDIR, errno.EEXIST),
 }
+FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # that begin a formula, also in full width
 
 
 def is_offline() -> bool:
@@ -35,9 +36,21 @@ def is_offline() -> bool:
     return os.environ.get("KERAS_VIT_OFFLINE", "").strip().casefold() not in ("", "0", "false", "no")
 
 
+def find_advice(error: Exception) -> str | None:
+    """What to do about a system's error, also one that a library has made a text of; None for other errors."""
+    known = ((text, os.strerror(number)) for text, numbers in ADVICE.items() for number in numbers)
+    return next((text for text, reason in known if reason in str(error)), None)
+
+
+def as_cell(name: object) -> str:
+    """A name as a cell of CSV: in one line, without control characters, with an apostrophe before a formula (OWASP)."""
+    text = printable("" if name is None else str(name))
+    return f"'{text}" if text.startswith(FORMULA) else text
+
+
 def describe_refusal(error: OSError) -> str:
     """Describes a system's error for users: the file, the reason, and what to do."""
-    advice = next((text for text, numbers in ADVICE.items() if error.errno in numbers), "Choose another path.")
+    advice = find_advice(error) or "Choose another path."
     reason = error.strerror or error
     return make_presentable(f"{error.filename or 'A file'} cannot be read or written: {reason}. {advice}")
 

@@ -16,7 +16,10 @@ from keras_vit.zoo.formats.variables import official_variables
 
 def as_class_vectors(class_vectors, width):
     """The vectors (n, width) in float64, each divided by its length."""
-    vectors = np.asarray(class_vectors, "float64")
+    try:
+        vectors = np.asarray(class_vectors, "float64")
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"class_vectors must be numbers. {error}.") from error
     if vectors.ndim != 2 or not len(vectors) or vectors.shape[1] != width:
         raise ConfigError(
             f"class_vectors must hold a row for each class, of the width of the model's vectors, (n, {width}). "

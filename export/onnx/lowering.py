@@ -251,20 +251,21 @@ class Lowering:
         self.values.update(zip(map(id, outputs), results, strict=True))
 
     def emit(self, operation, args, kwargs, outputs):
-        name, where = type(operation).__name__, self.graph.path or "no layer"
+        name, path = type(operation).__name__, self.graph.path
+        where = f"in layer {path}" if path else "outside the layers"
         tensors = [x for x in keras.tree.flatten((args, kwargs)) if isinstance(x, Value)]
         if not tensors and args:  # an operation on constants is computed now
             return [as_array(x) for x in keras.tree.flatten(operation(*args, **kwargs))]
         rows = LAYERS if isinstance(operation, keras.Layer) else OPERATIONS
         if name not in rows:
-            raise Unsupported(f"operation {name} in layer {where}")
+            raise Unsupported(f"operation {name} {where}")
         if isinstance(operation, keras.Layer):
             args, kwargs = args[:1], {name: x for name, x in kwargs.items() if name not in ("mask", "training")}
         out = outputs if len(outputs) > 1 or name in ("Split", "Unstack") else outputs[0]
         try:
             result = rows[name].emit(self.graph, operation, out, *args, **kwargs)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise Unsupported(f"{name} in layer {where}: {error}") from error
+            raise Unsupported(f"{name} {where}: {error}") from error
         return list(result) if isinstance(result, list | tuple) else [result]
 
 

@@ -120,15 +120,16 @@ def require_computing(path, node, library):
         refuse(path, f"the operation {node.op}, which is not among those that an export writes")
 
 
-def require_given_files(path, restore, library, graph):
-    """Refuses a restoring that reads other files than its caller names, which the function's first argument does."""
-    first = {library[name].signature.input_arg[0].name for name in list_callees(restore, library)}
-    given = [restore.input[0] + ":0"] == [graph.saver_def.filename_tensor_name]
-    for name in list_reachable(library, list_callees(restore, library)):
-        for node in library[name].node_def:
-            direct = name in list_callees(restore, library)
-            if node.op == "RestoreV2" and not (given and direct and node.input[0] in first):
-                refuse(path, "a function that restores variables from files of its own choice")
+def require_given_files(path, node, graph, library):
+    """Refuses a node that restores variables from other files than a server names: the node's first input names them,
+    and so does the first argument of the function that it calls."""
+    called = list_callees(node, library)
+    given = f"{node.input[0]}:0" == graph.saver_def.filename_tensor_name if node.input else False
+    for name in list_reachable(library, called):
+        function = library[name]
+        named = [x.name for x in function.signature.input_arg[:1]] if given and name in called else []
+        if any(inner.op == "RestoreV2" and inner.input[:1] != named for inner in function.node_def):
+            refuse(path, "a function that restores variables from files of its own choice")
 
 
 def check_functions(path, graph):
@@ -136,17 +137,22 @@ def check_functions(path, graph):
     library = {function.signature.name: function for function in graph.graph_def.library.function}
     if len(library) != len(graph.graph_def.library.function):
         refuse(path, "two functions of the same name")
-    saver = {name.partition(":")[0] for name in (graph.saver_def.save_tensor_name, graph.saver_def.restore_op_name)}
+    saver = {graph.saver_def.save_tensor_name.partition(":")[0]: SAVING, graph.saver_def.restore_op_name: RESTORING}
     top = [node for node in graph.graph_def.node if node.name not in saver]
     require_unreached(path, saver, top, graph)
-    reached = list_reachable(
-        library, [*list_methods(graph), *(name for node in top for name in list_callees(node, library))]
-    )
+    allowed = {}
     for node in graph.graph_def.node:
         require_computing(path, node, library)
+        if node.name in saver:
+            for name in list_reachable(library, list_callees(node, library)):
+                allowed[name] = saver[node.name] & allowed.get(name, saver[node.name])
+        if node.name == graph.saver_def.restore_op_name:
+            require_given_files(path, node, graph, library)
+    computing = [*list_methods(graph), *(name for node in top for name in list_callees(node, library))]
+    allowed |= dict.fromkeys(list_reachable(library, computing), frozenset())
     for name, function in library.items():
         for node in function.node_def:
-            if name in reached or node.op not in SAVING:
+            if node.op not in allowed.get(name, ()):
                 require_computing(path, node, library)
 
 

@@ -35,6 +35,7 @@ Endpoint = StrEnum("Endpoint", ("features", "attention"))
 CALIBRATED = 64  # images for calibration
 PICTURES = 4  # sample images on a page
 DENSE: dict[str, Any] = {"num_classes": 0, "classifier": "patches"}
+CLASS_VECTORS = ("class_vectors", "scale", "labels", "bias", "probabilities")
 SEVERAL = {"--to": list(Format), "--endpoints": list(Endpoint)}
 
 
@@ -97,14 +98,12 @@ def read_pictures(path, calibration, channels, tell):
     return found
 
 
-def open_class_vectors(path, *names):
-    """The arrays, by name, of an .npz file from tools/class_vectors.py; only `names`, if any are given."""
+def open_class_vectors(path, needed):
+    """The arrays that `zero_shot` takes, by name, of an .npz file from tools/class_vectors.py; some are `needed`."""
     try:
         with np.load(path) as file:
-            found = {name: file[name] for name in names or file.files}
-            found["class_vectors"]
-            return found
-    except (OSError, ValueError, KeyError, AttributeError) as error:
+            return {name: file[name] for name in CLASS_VECTORS if name in needed or name in file.files}
+    except Exception as error:  # a damaged archive raises anything
         raise ConfigError(
             f"{path} has no class vectors. Make a file: python tools/class_vectors.py owner/model {path} cat dog."
         ) from error
@@ -122,7 +121,7 @@ def find_references(model, examples):
     if examples is None:
         return None
     if examples.suffix == ".npz":
-        found = open_class_vectors(examples, "labels", "class_vectors")
+        found = open_class_vectors(examples, ("class_vectors", "labels"))
         return found["labels"], found["class_vectors"]
     paths, read = list_images([str(examples)]), vector_reader(model, "output")
     images = (model.preprocessing(read_any_image(path, model.config.num_channels)[None]) for path in paths)
@@ -258,7 +257,7 @@ def export_model(
         tell(of_run)
     loaded = zoo.load(path, image_size=image_size, **(DENSE if dense else {}))
     if class_vectors is not None:
-        loaded = zoo.zero_shot(loaded, **open_class_vectors(class_vectors))
+        loaded = zoo.zero_shot(loaded, **open_class_vectors(class_vectors, ("class_vectors", "scale")))
     metadata = describe_provenance(model, path, loaded.config, licence)
     if title is not None:
         metadata["name"] = title

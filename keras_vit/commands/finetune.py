@@ -20,7 +20,7 @@ from keras_vit.commands.shared import (
 from keras_vit.console import Console, list_pairs, make_table, say
 from keras_vit.errors import ConfigError, without_secrets
 from keras_vit.evaluation import vtab as measures
-from keras_vit.evaluation.paper import VTAB_TASKS, describe_accuracy
+from keras_vit.evaluation.paper import VTAB_TASKS, describe_accuracy, name_table
 from keras_vit.trainers.choices import EVERY, MODELS, choose_checkpoint, choose_settings
 from keras_vit.trainers.plan import prepare, resolve
 from keras_vit.trainers.settings import MASKED_PATCHES, Settings
@@ -114,7 +114,7 @@ def print_protocol(console, settings, summary):
     for row in summary["published"]:
         value = describe_accuracy(row["value"], row.get("deviation"))
         three = "3" if row["table"] == "2" else ""
-        table.add_row(value, three, row["model"], row["pre-training"] or "", f"Table {row['table']}")
+        table.add_row(value, three, row["model"], row["pre-training"] or "", name_table(row["table"]))
     console.print(table)
 
 

@@ -24,23 +24,15 @@ from keras_vit.commands.shared import (
     try_folder,
 )
 from keras_vit.console import Console, say
-from keras_vit.errors import ConfigError, ImageError, describe_unknown, printable
+from keras_vit.errors import ConfigError, ImageError, describe_unknown
 from keras_vit.export.formats import recognise
-from keras_vit.files import make_folder, name_address, write_whole
+from keras_vit.files import as_cell, make_folder, name_address, write_whole
 from keras_vit.images.pillow import describe_missing
 from keras_vit.images.pixels import paint_classes
 from keras_vit.models.variants import VARIANTS
 
 if TYPE_CHECKING:
     from keras_vit.inference import Prediction
-
-FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # that begin a formula, also in full width
-
-
-def as_cell(name):
-    """A name as a cell of CSV: in one line, without control characters, with an apostrophe before a formula (OWASP)."""
-    text = printable("" if name is None else name)
-    return f"'{text}" if text.startswith(FORMULA) else text
 
 
 def write_csv(predictions: "Iterable[Prediction]", file: IO[str]) -> None:

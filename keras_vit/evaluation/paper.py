@@ -149,6 +149,11 @@ def describe_accuracy(value: float, deviation: float | None) -> str:
     return f"{value:.2f}" + ("" if deviation is None else f" ± {deviation:.2f}")
 
 
+def name_table(table: str) -> str:
+    """ "Table 6", or "Appendix D.9" for a number in the text."""
+    return f"Table {table}" if table.isdigit() else f"Appendix {table}"
+
+
 def describe_published(rows: Iterable[dict]) -> list[str]:
     """The rows of `find_published`, one line each.
 
@@ -159,6 +164,6 @@ def describe_published(rows: Iterable[dict]) -> list[str]:
     for row in rows:
         source = f", pre-trained on {row['pre-training']}" if row["pre-training"] else ""
         source += f", top-5 {row['top-5']:.2f} %" if "top-5" in row else ""
-        where = f"Table {row['table']}" if row["table"].isdigit() else f"Appendix {row['table']}"
+        where = name_table(row["table"])
         lines.append(f"{describe_accuracy(row['value'], row['deviation'])} %  {row['model']}{source} ({where})")
     return lines

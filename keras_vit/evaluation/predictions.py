@@ -14,6 +14,7 @@ import numpy as np
 
 from keras_vit.errors import shorten
 from keras_vit.evaluation.scores import count_confusion
+from keras_vit.files import as_cell
 from keras_vit.masked_patches.model import draw_masked_patches as draw_masked_patches  # public in this room
 from keras_vit.models.preprocessing import to_pixels, to_probabilities
 from keras_vit.pages import SHADES, write_figure
@@ -172,4 +173,4 @@ def write_mistakes(
         writer.writerow(["image", "class", "predicted", "probability"])
         for i in wrong[np.argsort(-predictions.confidence[wrong], kind="stable")]:
             label, guess = class_names[predictions.labels[i]], class_names[predictions.predicted[i]]
-            writer.writerow([images[i], label, guess, f"{predictions.confidence[i]:.6f}"])
+            writer.writerow([*map(as_cell, (images[i], label, guess)), f"{predictions.confidence[i]:.6f}"])

@@ -58,7 +58,7 @@ def write_table(accuracies: Mapping[str, float], path: str | os.PathLike) -> Non
     """Writes a CSV: a line per task with its group and Table 9's name, this accuracy and the published ones."""
     others = published_tasks()
     with open(path, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
+        writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["group", "task", "name", "accuracy", *others])
         for task, value in accuracies.items():
             writer.writerow([TASKS[task], task, VTAB_TASKS[task], value, *(row[task] for row in others.values())])

@@ -198,6 +198,8 @@ def ask(model, run, images, batch_size, skip, with_pixels=False):
 
 
 def as_predictions(model, images, logits, top):
+    if not np.isfinite(logits).all():
+        raise ConfigError(f"{model.name} gave numbers that are not finite (NaN or infinity). Are its weights damaged?")
     if logits.ndim == 4:
         counts = [np.bincount(mask.ravel(), minlength=logits.shape[-1]) for mask in logits.argmax(-1)]
         probabilities = np.array(counts) / logits[0, ..., 0].size

@@ -418,6 +418,25 @@ def a_saver_that_writes(graph):
     graph.saver_def.save_tensor_name = "act:0"
 
 
+def a_restoring_that_saves(graph):
+    function(graph, "traced_restore").node_def.add(name="act", op="SaveV2")
+
+
+def a_restoring_that_calls_the_saver(graph):
+    node = function(graph, "traced_restore").node_def.add(name="act", op="StatefulPartitionedCall")
+    node.attr["f"].func.name = function(graph, "traced_save").signature.name
+
+
+def a_restoring_of_another_file(graph):
+    node = next(node for node in function(graph, "traced_restore").node_def if node.op == "RestoreV2")
+    node.input[0] = "act:output:0"
+
+
+def a_restoring_by_another_name(graph):
+    node = next(node for node in graph.graph_def.node if node.name == graph.saver_def.restore_op_name)
+    node.input[0] = "act"
+
+
 def an_asset(graph):
     graph.asset_file_def.add(filename="../../../etc/passwd")
 
@@ -458,6 +477,10 @@ CHANGES = (
     a_signature_that_saves,
     a_node_that_waits_for_the_saver,
     a_saver_that_writes,
+    a_restoring_that_saves,
+    a_restoring_that_calls_the_saver,
+    a_restoring_of_another_file,
+    a_restoring_by_another_name,
     an_asset,
     an_asset_object,
     a_resource,

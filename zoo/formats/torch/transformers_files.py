@@ -1,11 +1,13 @@
 """Converts a model to transformers: its class, the config.json of that class, and tensors under its names."""
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from keras_vit.errors import CheckpointError
 from keras_vit.models.config import ViTConfig
+from keras_vit.zoo.formats.architecture import POSITIONS
 from keras_vit.zoo.formats.names import HF_DINOV2, HF_DINOV3, HF_TOWER, HF_VIT, VIT, torch_names
 from keras_vit.zoo.formats.torch.layouts import pack, to_torch
 from keras_vit.zoo.formats.torch.stated import ACTIVATIONS, name_activation
@@ -78,6 +80,12 @@ KINDS = {
 }
 
 
+def with_class_position(config):
+    """The configuration with a position embedding of the class token; one of zeros computes the same as none."""
+    wanted = config.has_class_token and config.position_embedding == "1d"
+    return dataclasses.replace(config, class_token_position=True) if wanted else config
+
+
 def unlike(kind, config):
     """The fields in which a model differs from a class, {field: value of the class}."""
     needs = {**PLAIN, **kind.fields}
@@ -105,6 +113,7 @@ def find_kind(config):
     """Finds the class of transformers that computes the same as a model of this configuration."""
     if type(config) is not ViTConfig:
         raise CheckpointError("layout='transformers' is for Vision Transformers. Leave it out for timm's names.")
+    config = with_class_position(config)
     kinds = KINDS[bool(config.num_classes)]
     kind, far = min(((kind, unlike(kind, config)) for kind in kinds), key=lambda found: len(found[1]))
     if config.own_size[0] != config.own_size[1] or config.patch_size[0] != config.patch_size[1]:
@@ -161,13 +170,16 @@ def make_config(model: Any) -> dict[str, Any]:
 
 def make_transformers_state(model: Any) -> tuple[ViTConfig, dict[str, np.ndarray]]:
     """(the model's configuration, its tensors under transformers' names, the older ones where these changed)."""
-    config, kind = model.config, find_kind(model.config)
+    config, kind = with_class_position(model.config), find_kind(model.config)
     which = config.gated_mlp if kind.layout is HF_DINOV2 else -1
     layout = {ours: names if isinstance(names, str) else names[which] for ours, names in kind.layout.items()}
     layout = {ours: name if ours == "head" else kind.prefix + name for ours, name in layout.items()}
     if kind.model_type == "siglip":
         layout["head"] = "classifier"
-    state = to_torch(official_arrays(model), torch_names(VIT, layout), "transformers")
+    arrays = official_arrays(model)
+    if config != model.config:
+        arrays[POSITIONS] = np.insert(arrays[POSITIONS], 0, 0, axis=1)
+    state = to_torch(arrays, torch_names(VIT, layout), "transformers")
     if kind.layout is HF_TOWER:  # without the axes of length 1 for image and token
         name = f"{kind.prefix}embeddings.position_embedding.weight"
         state[name] = state[name][0]
