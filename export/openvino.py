@@ -44,7 +44,7 @@ def read_graph(path):
     text = (path / GRAPH).read_bytes() if (path / GRAPH).stat().st_size <= MOST_BYTES else b""
     # OpenVINO ignores namespaces; another encoding would hide definitions.
     if not text or b"<!" in text or b"xmlns" in text:
-        refuse(path, f"no graph of less than {MOST_BYTES:,} bytes, or one with definitions or namespaces of XML")
+        refuse(path, f"no graph of less than {MOST_BYTES:,} bytes, or one with definitions of XML or namespaces")
     return ElementTree.fromstring(text.decode("utf-8"))
 
 

@@ -61,14 +61,14 @@ def test_predictions_count_every_example_once_and_keep_the_surest_mistakes():
 def test_mistakes_are_listed_by_file(tmp_path):
     """Against the examples one by one."""
     found = evaluation.collect_predictions(Reader(), batches())
-    files = [f"cat, {i}.png" for i in range(11)]
+    files = [f"=cat, {i}.png" for i in range(11)]
     evaluation.write_mistakes(found, "abcd", files, tmp_path / "mistakes.csv")
     rows, number = [], 0
     for images, labels, weights in batches():
         for image, label in zip(images[weights > 0], labels[weights > 0], strict=True):
             odds = np.exp(image.astype("float64").ravel())
             if odds.argmax() != label:
-                rows.append((files[number], "abcd"[label], "abcd"[odds.argmax()], odds.max() / odds.sum()))
+                rows.append((f"'{files[number]}", "abcd"[label], "abcd"[odds.argmax()], odds.max() / odds.sum()))
             number += 1
     with open(tmp_path / "mistakes.csv", newline="", encoding="utf-8") as file:
         header, *written = csv.reader(file)

@@ -113,4 +113,12 @@ def test_a_graph_that_could_do_more_is_refused(made, tmp_path):
         (copy / "openvino_model.xml").write_text(re.sub(old, new, text, count=1))
         with pytest.raises(ExportError, match=message):
             require_known_operations("openvino", copy)
+    text = (made / "openvino_model.xml").read_text()
+    for content in (
+        text.replace("<layers>", '<layers xmlns="u"><layer xmlns="" version="opset1"/>').encode(),
+        text.encode("utf-16"),
+    ):
+        (copy / "openvino_model.xml").write_bytes(content)
+        with pytest.raises(ExportError, match="was not opened"):
+            require_known_operations("openvino", copy)
     require_known_operations("openvino", made)

@@ -262,6 +262,13 @@ def test_class_vectors_make_a_classifier_with_a_page(tmp_path):
     ):
         with pytest.raises(ConfigError, match=sentence):
             export_model(str(tmp_path / "towers.keras"), tmp_path / "other", **options)
+    whole = (tmp_path / "pets.npz").read_bytes()
+    for number, content in enumerate((whole[:-50], b"", whole.replace(b"scale", b"scala"))):
+        (tmp_path / f"{number}.npz").write_bytes(content)
+        with pytest.raises(ConfigError, match="has no class vectors. Make a file"):
+            export_model(
+                str(tmp_path / "towers.keras"), tmp_path / "other", class_vectors=tmp_path / f"{number}.npz", **asked
+            )
     with pytest.raises(ExportError, match="2 names and vectors of the shape"):
         export.bundle(towers, tmp_path / "other", ["onnx"], web=True, references=(["cat", "dog"], np.ones((2, 9))))
     assert not (tmp_path / "other").exists()

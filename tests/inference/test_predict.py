@@ -165,6 +165,13 @@ def test_arguments(model):
         keras_vit.predict(zoo.load("ViT-Test/4", weights=None, num_classes=0, num_layers=1), PIXELS)
 
 
+def test_a_model_that_gives_nan_is_refused():
+    model = zoo.load("ViT-Test/4", weights=None, image_size=16, num_layers=1, num_classes=3)
+    model.get_layer("head").bias.assign([0, np.nan, 0])
+    with pytest.raises(ConfigError, match="gave numbers that are not finite"):
+        keras_vit.predict(model, PIXELS)
+
+
 def test_the_three_ways_to_write_them(tmp_path):
     found = [inference.Prediction(("a,b", 1), (0.75, 0.25), "x y.png"), inference.Prediction(("é", 0), (0.5, 0.5), "z")]
     rows = {}

@@ -3,6 +3,7 @@
 tests/golden/README.md says how they were made.
 """
 
+import dataclasses
 import json
 
 import numpy as np
@@ -11,6 +12,7 @@ import random_models
 from family_models import OPTIONS, made
 from golden import GOLDEN, logits
 from safetensors.numpy import load_file, save_file
+from shaking import shaken
 from slowness import slow_but
 
 from keras_vit import models, zoo
@@ -105,6 +107,21 @@ def test_transformers_names_are_written_as_transformers_writes_them(tmp_path):
         assert len(same) > 7 and not {key: own[key] for key in same if own[key] != theirs[key]}, name
 
 
+def test_what_is_written_for_transformers_is_read_again(tmp_path):
+    """Also a distillation token, and a class token without a position, to which transformers adds one."""
+    fields = {"image_size": 16, "patch_size": 8, "hidden_size": 16, "num_layers": 1, "num_heads": 2, "mlp_dim": 32}
+    for more in (
+        {"num_registers": 1, "num_classes": 3},
+        {"num_registers": 3, "layer_scale": 0.1, "num_classes": 0, "class_token_position": False},
+    ):
+        model = shaken(models.VisionTransformer(**fields, **more))
+        zoo.save(model, tmp_path / "model.safetensors", layout="transformers")
+        again = zoo.load(tmp_path / "model.safetensors")
+        assert again.config == dataclasses.replace(model.config, class_token_position=True)
+        images = np.random.default_rng(0).normal(size=(2, 16, 16, 3))
+        np.testing.assert_allclose(logits(again, images), logits(model, images), atol=1e-6)
+
+
 @pytest.mark.slow
 def test_transformers_opens_its_files_and_computes_the_same(tmp_path):
     torch = pytest.importorskip("torch")
@@ -114,8 +131,10 @@ def test_transformers_opens_its_files_and_computes_the_same(tmp_path):
         made("dinov3", classifier="token", class_token=None, image_size=16, num_classes=0)[0], tmp_path / "x.keras"
     )
     zoo.save(made("siglip", classifier="gap", image_size=18)[0], tmp_path / "mean.keras")  # with a remainder
+    zoo.save(load("hf_dinov2_registers"), tmp_path / "timm.safetensors")  # its class token has no position
     named = ((name, path_of(name)) for name in TRANSFORMERS + OTHERWISE)
-    for name, path in (("made", tmp_path / "x.keras"), ("mean", tmp_path / "mean.keras"), *named):
+    own = {"made": "x.keras", "mean": "mean.keras", "timm": "timm.safetensors"}
+    for name, path in (*((name, tmp_path / file) for name, file in own.items()), *named):
         model = zoo.load(path)
         (folder := tmp_path / name).mkdir()
         zoo.save(model, folder / "model.safetensors", layout="transformers")

@@ -104,6 +104,7 @@ def test_it_predicts_and_fine_tunes(pair, tmp_path):
         ({"scale": float("inf")}, "scale must be a positive number"),
         ({"bias": [1.0, 2.0]}, "one for each of 4"),
         ({"labels": ["a"]}, "labels must name each class once"),
+        ({"class_vectors": [["a"] * 12]}, "class_vectors must be numbers"),
         ({"probabilities": "max"}, "probabilities must be one of"),
     ],
 )
