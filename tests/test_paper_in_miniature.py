@@ -3,7 +3,6 @@
 import csv
 import dataclasses
 import itertools
-import re
 import sys
 from pathlib import Path
 
@@ -348,8 +347,8 @@ def gains(name, *pairs, column="accuracy"):
     return [gain(name, *pair, column) for pair in pairs]
 
 
-def round_all(values):
-    return [round(value) for value in values]
+def round_all(values, digits=None):
+    return [round(value, digits) for value in values]
 
 
 def masked_patches_gain(setting, over):
@@ -468,16 +467,9 @@ def seeds_give(data, model="R20x0.5"):
     return [round(100 * round(accuracy * images) / images, 1) for accuracy, images in pairs]
 
 
-def last_stages_gained():
-    """How many points the last stage of each model of Fashion-MNIST gained on the stages before it."""
-    gains = []
-    for model in ("R20x0.5", "ViT-Mini/4"):
-        tested = {line["command"].replace("RUN", ""): line for line in runs_with_a_test("fashion_mnist", model)}
-        last = max(tested, key=len)
-        before = re.sub(r" --out \d*$", "", last.rpartition("; ")[0])
-        (earlier,) = (line for command, line in tested.items() if re.sub(r" --out $", "", command) == before)
-        gains.append(round(100 * (float(tested[last]["test_accuracy"]) - float(earlier["test_accuracy"])), 1))
-    return gains
+def stages_give(column):
+    """An accuracy in per cent after each stage of the ViT of Fashion-MNIST."""
+    return [100 * float(line[column]) for line in runs_with_a_test("fashion_mnist", "ViT-Mini/4")]
 
 
 def quantizing_costs():
@@ -723,14 +715,14 @@ STATEMENTS = (
         lambda: seeds_give("fashion-mnist")[2:] == [93.7],
     ),
     (
-        "The last stages, without mixing, gained 0.5 and 0.8 points.",
-        lambda: last_stages_gained() == [0.5, 0.8],
+        "and by the R20x0.5 of 52 epochs for 24, classifies 93.3 % of Fashion-MNIST correctly, up from 91.2, 92.5 and "
+        "93.3 % after the stages before.",
+        lambda: round_all(stages_give("test_accuracy"), 1) == [91.2, 92.5, 93.3, 93.3],
     ),
     (
-        "taught by the R20x0.5 of 40 epochs and then by the labels for 60, classifies 93.3 % of Fashion-MNIST",
+        "Of the held-out images its last stage gained 0.3 points, of the test images none",
         lambda: (
-            [round(100 * float(x["test_accuracy"]), 1) for x in runs_with_a_test("", "ViT-Mini/4")]
-            == [91.2, 92.5, 93.3]
+            round_all([x[3] - x[2] for x in map(stages_give, ("held_out_accuracy", "test_accuracy"))], 1) == [0.3, 0.0]
         ),
     ),
     (
