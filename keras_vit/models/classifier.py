@@ -97,12 +97,6 @@ def as_preprocessing(preprocessing, config):
             f"preprocessing must be a Preprocessing of {config.num_channels} channels, its fields, or None. "
             f"Received: {preprocessing!r}."
         )
-    size = config.image_size
-    if size and None not in size and preprocessing.image_size != size:
-        raise ConfigError(
-            f"preprocessing.image_size must be the model's, {size[0]} x {size[1]} pixels. Received: "
-            f"{preprocessing.image_size}."
-        )
     return preprocessing
 
 

@@ -420,7 +420,9 @@ def test_the_operation_at_fault_is_named_where_no_saved_model_is_written(tmp_pat
 
     monkeypatch.setattr(saved_model, "write", refuse)
     x = keras.Input((3,))
-    with pytest.raises(ExportError, match="operation Max in .*; and tf2onnx cannot .*: only on TensorFlow"):
+    with pytest.raises(
+        ExportError, match="operation Max outside the layers; and tf2onnx cannot .*: only on TensorFlow"
+    ):
         export.convert(keras.Model(x, keras.ops.max(x, -1, keepdims=True)), tmp_path / "model.onnx")
 
 

@@ -60,16 +60,6 @@ def test_labels_that_are_set_name_each_class_once():
     assert model.labels == ("cat", "dog")
 
 
-def test_the_preprocessing_has_the_models_size():
-    model = models.VisionTransformer(**SMALL)
-    with pytest.raises(ConfigError, match=r"must be the model's, 16 x 16 pixels. Received: \(32, 32\)."):
-        model.preprocessing = models.Preprocessing((32, 32))
-    assert model.preprocessing.image_size == (16, 16)
-    free = models.VisionTransformer(model.config, image_size=(None, None))
-    free.preprocessing = models.Preprocessing((32, 32))
-    assert free.preprocessing.image_size == (32, 32)
-
-
 def test_a_clone_of_keras_computes_the_same():
     model = zoo.load("ViT-Test/4", weights=None, num_classes=3)
     for weight in model.weights:

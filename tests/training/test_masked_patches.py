@@ -248,7 +248,7 @@ def test_the_picture_shows_the_targets(target, tmp_path):
 
 
 def test_blocks_of_the_encoder_are_rematerialized():
-    model = training.MaskedPatchModel(make())
+    model = make()
     training.recipe("mini-vit", steps=2, dropout_rate=0).compile(model, remat=True)
     assert model.encoder.remat and model.encoder.get_layer("encoderblock_0").remat
     with pytest.raises(ConfigError, match="remat=True needs a model of this package. Received: a Sequential"):
