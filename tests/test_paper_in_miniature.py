@@ -715,15 +715,12 @@ STATEMENTS = (
         lambda: seeds_give("fashion-mnist")[2:] == [93.7],
     ),
     (
-        "and by the R20x0.5 of 52 epochs for 24, classifies 93.3 % of Fashion-MNIST correctly, up from 91.2, 92.5 and "
-        "93.3 % after the stages before.",
+        "and by the R20x0.5 of 52 epochs for 24, classifies 93.3 % correctly; its stages gave 91.2, 92.5, 93.3 and 93.3 %.",
         lambda: round_all(stages_give("test_accuracy"), 1) == [91.2, 92.5, 93.3, 93.3],
     ),
     (
-        "Of the held-out images its last stage gained 0.3 points, of the test images none",
-        lambda: (
-            round_all([x[3] - x[2] for x in map(stages_give, ("held_out_accuracy", "test_accuracy"))], 1) == [0.3, 0.0]
-        ),
+        "The last gained 0.3 points of the held-out images",
+        lambda: round(stages_give("held_out_accuracy")[3] - stages_give("held_out_accuracy")[2], 1) == 0.3,
     ),
     (
         "76.7 % of Twemoji's (with others 76.3 and 76.1 %).",
