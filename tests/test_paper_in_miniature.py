@@ -715,7 +715,8 @@ STATEMENTS = (
         lambda: seeds_give("fashion-mnist")[2:] == [93.7],
     ),
     (
-        "and by the R20x0.5 of 52 epochs for 24, classifies 93.3 % correctly; its stages gave 91.2, 92.5, 93.3 and 93.3 %.",
+        "and by the R20x0.5 of 52 epochs for 24, classifies 93.3 % correctly; its stages gave 91.2, 92.5, 93.3 and "
+        "93.3 %.",
         lambda: round_all(stages_give("test_accuracy"), 1) == [91.2, 92.5, 93.3, 93.3],
     ),
     (
