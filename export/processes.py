@@ -23,6 +23,27 @@ from keras_vit.errors import ExportError
 ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", "KERAS_BACKEND": "tensorflow"}
 
 
+def exchange(process, job, tell):
+    """Writes the job to the process; reads its output until it closes stdout, and returns the last value."""
+    with contextlib.suppress(BrokenPipeError), process.stdin:  # the process may fail before it reads
+        process.stdin.write(job)
+    result = None
+    for line in process.stdout:
+        with contextlib.suppress(ValueError):  # libraries may print, too
+            value = json.loads(line)
+            if isinstance(value, str):
+                tell(value)
+            else:
+                result = value
+    return result
+
+
+def last_line(log):
+    """The last line that is not blank, at most 400 characters of it."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    return lines[-1][:400] if lines else "its process was killed, perhaps because memory ran out"
+
+
 def run_script(script, job, explain=None, time_limit=None, tell=None):
     """Calls `main` of a script with `job` in a separate process, and returns what it returns.
 
@@ -53,27 +74,6 @@ def run_script(script, job, explain=None, time_limit=None, tell=None):
             log.seek(0)
             raise ExportError(explain(log.read()))
     return result
-
-
-def exchange(process, job, tell):
-    """Writes the job to the process; reads its output until it closes stdout, and returns the last value."""
-    with contextlib.suppress(BrokenPipeError), process.stdin:  # the process may fail before it reads
-        process.stdin.write(job)
-    result = None
-    for line in process.stdout:
-        with contextlib.suppress(ValueError):  # libraries may print, too
-            value = json.loads(line)
-            if isinstance(value, str):
-                tell(value)
-            else:
-                result = value
-    return result
-
-
-def last_line(log):
-    """The last line that is not blank, at most 400 characters of it."""
-    lines = [line.strip() for line in log.splitlines() if line.strip()]
-    return lines[-1][:400] if lines else "its process was killed, perhaps because memory ran out"
 
 
 @contextlib.contextmanager
