@@ -181,6 +181,15 @@ class MaskedPatchModel(DistributedModel):
         """The encoder's."""
         return self.encoder.preprocessing
 
+    @property
+    def remat(self) -> bool:
+        """The encoder's."""
+        return self.encoder.remat
+
+    @remat.setter
+    def remat(self, remat):
+        self.encoder.remat = remat
+
     def get_config(self):
         return {
             "encoder": keras.saving.serialize_keras_object(self.encoder),

@@ -254,7 +254,7 @@ class Recipe:
         if microbatches > 1:
             model.microbatches = microbatches
         if remat:
-            getattr(model, "encoder", model).remat = True
+            model.remat = True
         model.compile(
             recipe.make_optimizer(**extra),
             recipe.make_loss(wide_type(model.compute_dtype)),
@@ -285,7 +285,7 @@ class Recipe:
                 "**recipe.model_arguments.",
                 self.name,
             )
-        if remat and not hasattr(getattr(model, "encoder", model), "remat"):
+        if remat and not hasattr(model, "remat"):
             raise ConfigError(f"remat=True needs a model of this package. Received: a {type(model).__name__}.")
         if microbatches > 1:
             require_backend(f"microbatches={microbatches}", "tensorflow", "jax")

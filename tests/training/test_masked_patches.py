@@ -250,7 +250,7 @@ def test_the_picture_shows_the_targets(target, tmp_path):
 def test_blocks_of_the_encoder_are_rematerialized():
     model = make()
     training.recipe("mini-vit", steps=2, dropout_rate=0).compile(model, remat=True)
-    assert model.encoder.remat and model.encoder.get_layer("encoderblock_0").remat
+    assert model.remat and model.encoder.get_layer("encoderblock_0").remat
     with pytest.raises(ConfigError, match="remat=True needs a model of this package. Received: a Sequential"):
         training.recipe("mini-vit", steps=2, dropout_rate=0).compile(
             keras.Sequential([keras.layers.Dense(2)]), remat=True
