@@ -137,6 +137,7 @@ def require_formats(rows, quantize, endpoints):
     if not rows:
         raise ExportError(f"A bundle needs a format. Expected some of: {', '.join(NAMES)}.")
     for row in rows:
+        row.require_backend()
         choose_kind(supported_quantize(row, quantize), row)
     for name in endpoints:
         if not any(row.supported_endpoints([name]) for row in rows):

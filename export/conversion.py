@@ -86,6 +86,7 @@ def write_proved(
     tell: Callable[[str], object] | None = None,
 ) -> Report:
     """Does what `convert` does, to a new path in the format `form`; `tell` takes lines of text."""
+    form.require_backend()
     kind, model = choose_kind(quantize, form), source.functional
     with raise_converter_errors(form.name):
         require_float_weights(model, form)

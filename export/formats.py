@@ -26,7 +26,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from keras_vit.errors import ExportError, MissingPackageError
+from keras_vit.errors import ExportError, MissingPackageError, require_backend
 
 if TYPE_CHECKING:
     import keras
@@ -73,6 +73,7 @@ class Format:
         suffix: suffix of its paths, such as ".onnx"; "" for the only format, a folder, without one.
         bundled: its path in a bundle, with "/".
         package: the package that pip installs to run it.
+        backend: the only one of Keras' backends that writes it; None for any.
         quantize: the values of `quantize` that it supports besides None.
         free_size: whether it can leave the height and width of images free.
         endpoints: whether it can have methods of the model besides the forward pass.
@@ -89,6 +90,7 @@ class Format:
     suffix: str
     bundled: str
     package: str
+    backend: str | None = None
     quantize: tuple[Quantize, ...] = ()
     free_size: bool = False
     endpoints: bool = False
@@ -97,6 +99,11 @@ class Format:
     folder_pattern: str = ""
     data_pattern: str = NOTHING
     usual: bool = True
+
+    def require_backend(self) -> None:
+        """Raises an ExportError on another backend than the only one that writes the format."""
+        if self.backend:
+            require_backend(f"Writing {self.title}", self.backend, error=ExportError)
 
     @property
     def is_folder(self) -> bool:
@@ -152,6 +159,7 @@ FORMATS = (
         suffix=".stablehlo",
         bundled="model.stablehlo",
         package="jax flatbuffers",
+        backend="jax",
         further_outputs=("attention",),
         usual=False,
     ),

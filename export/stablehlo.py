@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_vit.errors import ExportError, require_backend
+from keras_vit.errors import ExportError
 from keras_vit.export.description import append_comment, append_description, read_description
 from keras_vit.export.formats import Order, refuse
 from keras_vit.export.staging import seal
@@ -46,7 +46,6 @@ def make_forward(model, further_outputs):
 
 def trace(order: Order, platforms: Sequence[str] = PLATFORMS):
     """The order's model as a jax.export.Exported; free lengths are symbols, and all inputs share that of the batch."""
-    require_backend("Writing StableHLO", "jax", error=ExportError)
     import jax.export
     import keras
 

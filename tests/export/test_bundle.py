@@ -286,6 +286,10 @@ def test_a_wrong_model_with_right_digests_is_found(tmp_path):
 def test_nothing_is_left_when_a_format_fails(tmp_path):
     with pytest.raises(ExportError, match="No format is called 'caffe'"):
         export.bundle(tiny(), tmp_path / "dist", ["onnx", "caffe"])
+    with pytest.raises(ExportError, match="Writing StableHLO works on Keras' backend jax"):
+        lines = []
+        export.bundle(tiny(), tmp_path / "dist", ["onnx", "stablehlo"], progress=lines.append)
+    assert not lines  # no other format was converted before
     with pytest.raises(ExportError, match="int3"):
         export.bundle(tiny(), tmp_path / "dist", ["onnx"], quantize="int3")
     with pytest.raises(ExportError, match="shape"):

@@ -119,6 +119,6 @@ def test_a_graph_that_could_do_more_is_refused(made, tmp_path):
         text.encode("utf-16"),
     ):
         (copy / "openvino_model.xml").write_bytes(content)
-        with pytest.raises(ExportError, match="was not opened"):
+        with pytest.raises(ExportError, match="was not opened|is damaged"):
             require_known_operations("openvino", copy)
     require_known_operations("openvino", made)
