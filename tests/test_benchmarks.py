@@ -154,6 +154,7 @@ def test_contestants_that_fail_or_end_their_process_stop_no_other(monkeypatch):
     }
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_contestant_that_does_not_end_is_ended(monkeypatch):
     monkeypatch.setattr(cases, "GRACE", 0)

@@ -110,6 +110,7 @@ def heed_ctrl_c():
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.mark.long
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
     """A finished run's files are then, one by one, what another run refuses to overwrite."""
     command = [sys.executable, "-m", "keras_vit", "pretrain", *SMALL, "--out", str(tmp_path / "cut")]

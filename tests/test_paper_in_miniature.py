@@ -288,7 +288,7 @@ def test_a_training_is_measured_and_kept(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", mark_but(pytest.mark.long, EXPERIMENTS, "masked-patches", "positions"))
+@pytest.mark.parametrize("name", mark_but(pytest.mark.long, EXPERIMENTS, "positions"))
 def test_every_experiment_runs(name, tmp_path_factory, capsys):
     folder = tmp_path_factory.getbasetemp() / "experiments"  # whose weights they share
     experiment = EXPERIMENTS[name]

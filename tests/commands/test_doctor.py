@@ -161,6 +161,7 @@ def test_a_model_that_keras_exports_wrong(keras_vit, folder):
     assert done.status == 1 and "dist/good.onnx exists already" in done.err
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_crash_and_a_hang_are_rows(keras_vit, folder):
     done = keras_vit("doctor", "my_models:faulty", "--to", "saved_model", "--seconds", "25", "--json")

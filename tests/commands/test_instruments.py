@@ -74,6 +74,7 @@ def test_training_without_duplicates(keras_vit, photos, tmp_path):
     assert settings.digests() != before
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_run_without_duplicates_is_resumed_with_the_same_list(keras_vit, photos, tmp_path):
     keras_vit("deduplicate", "--data", photos, "--split", ALL, "--out", tmp_path)

@@ -12,9 +12,9 @@ from family_models import OPTIONS
 
 WORKER = Path(__file__).parent.parent / "support" / "training_worker.py"
 MIRRORED = (
-    (2, ("sgd", "adam-accumulation", "pixels", "dinov3")),
+    (2, ("sgd", "adam-accumulation", "pixels")),
     (2, ("sgd-relative", "sgd-blocks", "axial-vit", "axial-resnet", "masked-patches", "deferred")),
-    (2, tuple(name for name in OPTIONS if name != "dinov3")),
+    (2, tuple(OPTIONS)),
     (4, ("frozen", "sgd-resnet-weighted", "adamw-microbatches", "adam-sum", "two-outputs", "lora")),
 )
 WORKERS = ("adamw", "sgd-bfloat16")
@@ -100,7 +100,7 @@ def test_two_processes_train_as_one_device(tmp_path):
             equal(tmp_path / "one", out, case)
 
 
-ON_JAX = ("adam-accumulation", "lora")
+ON_JAX = ("adam-accumulation",)
 MORE_ON_JAX = (*(cases for _, cases in MIRRORED), (*WORKERS, "on-batches"))
 
 

@@ -108,6 +108,7 @@ print(accuracy, int(re.search(r"VmHWM:\\s+(\\d+)", pathlib.Path("/proc/self/stat
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_65_000_features_of_1280_fit_in_2_gb():
     """The authors' ImageNet evaluator at the width of ViT-H: 25 shots of 1,000 classes, 10,000 test examples."""

@@ -1,5 +1,6 @@
 """The further output "attention" of ONNX and TFLite files: that of the model, of the same pass as its logits."""
 
+import itertools
 import json
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 from ai_edge_litert.interpreter import Interpreter
 from PIL import Image
 from shaking import shaken
+from slowness import mark_but
 
 from keras_vit import export
 from keras_vit.errors import ExportError, ParityError
@@ -83,13 +85,18 @@ def test_it_is_equation_6(model, tmp_path):
     np.testing.assert_allclose(run_onnx(tmp_path / "m.onnx", IMAGES), weigh_by_hand(model, IMAGES), atol=1e-5)
 
 
+RUNTIMES = {"m.onnx": run_onnx, "m.tflite": run_tflite}
+CASES = list(itertools.product(RUNTIMES, (None, "float16", "dynamic", "int8")))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("quantize", [None, "float16", "dynamic", "int8"])
-@pytest.mark.parametrize(("name", "run"), [("m.onnx", run_onnx), ("m.tflite", run_tflite)])
-def test_of_a_quantized_file_it_is_the_files_own(model, name, run, quantize, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "quantize"), mark_but(pytest.mark.long, CASES, ("m.onnx", "dynamic"), ("m.tflite", "int8"))
+)
+def test_of_a_quantized_file_it_is_the_files_own(model, name, quantize, tmp_path):
     report = export.convert(model, tmp_path / name, quantize=quantize, endpoints=("attention",), batch_size=3)
     require_known_operations(report.format, tmp_path / name)
-    attention, expected = run(tmp_path / name, IMAGES), np.asarray(model.attention(IMAGES))
+    attention, expected = RUNTIMES[name](tmp_path / name, IMAGES), np.asarray(model.attention(IMAGES))
     np.testing.assert_allclose(attention.sum(-1), 1, atol=1e-3)
     difference = np.abs(attention - expected).max()
     low, high = {None: (0, 1e-5), "float16": (1e-5, 1e-2)}.get(quantize, (1e-3, 0.3))

@@ -11,6 +11,7 @@ from file_server import Server, show_repository
 from golden import GOLDEN
 from PIL import Image
 from runtimes import RUN
+from slowness import mark_but
 from typer.testing import CliRunner
 
 from keras_vit import export, zoo
@@ -32,7 +33,7 @@ STATED = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", mark_but(pytest.mark.long, MODELS, "hf_clip"))
 def test_one_command(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 from shaking import shaken
+from slowness import slow_but
 
 from keras_vit import export, inference
 from keras_vit.errors import ExportError
@@ -23,6 +24,7 @@ import jax  # noqa: E402
 import jax.export  # noqa: E402
 
 TINY = {"image_size": 32, "patch_size": 8, "hidden_size": 32, "num_layers": 2, "num_heads": 4, "mlp_dim": 64}
+KINDS = ("vit", "exact", "resnet", "siglip", "registers", "fresh")
 ALONE = """
 import sys, jax.export, numpy as np
 run = jax.export.deserialize(bytearray(open(sys.argv[1], "rb").read())).call
@@ -78,7 +80,7 @@ needs_converter = pytest.mark.skipif(
 @needs_converter
 @pytest.mark.parametrize(
     ("kind", "endpoints"),
-    [("vit", ("attention",)), ("exact", ()), ("resnet", ()), ("siglip", ()), ("registers", ()), ("fresh", ())],
+    slow_but([("vit", ("attention",)), *((kind, ()) for kind in KINDS[1:])], ("vit", ("attention",)), ("resnet", ())),
 )
 def test_tflite_by_stablehlo_leaves_the_batch_free(kind, endpoints, models, tmp_path):
     from ai_edge_litert.interpreter import Interpreter
@@ -99,12 +101,12 @@ def test_tflite_by_stablehlo_leaves_the_batch_free(kind, endpoints, models, tmp_
 
 
 @needs_converter
-@pytest.mark.parametrize(("quantize", "least"), [("float16", 1.9), ("dynamic", 1.9), ("int8", 1.9)])
+@pytest.mark.parametrize("quantize", slow_but(["float16", "dynamic", "int8"], "int8"))
 @pytest.mark.parametrize("kind", ["vit", "resnet"])
-def test_tflite_from_jax_is_quantized(kind, quantize, least, models, tmp_path):
+def test_tflite_from_jax_is_quantized(kind, quantize, models, tmp_path):
     images = np.random.default_rng(2).uniform(-1, 1, (16, *models[kind].input_shape[1:])).astype("float32")
     report = export.convert(models[kind], tmp_path / "model.tflite", quantize=quantize, images=images)
-    assert report.cosine > 0.999 and report.model_weight_bytes > least * report.weight_bytes
+    assert report.cosine > 0.999 and report.model_weight_bytes > 1.9 * report.weight_bytes
     assert not any("jit(" in name for name in report.finer)
 
 
@@ -127,6 +129,7 @@ def test_a_batch_that_cannot_be_free_is_said_to_be_fixed(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
 def test_a_saved_model_is_written_by_a_process_with_tensorflow(models, tmp_path):
     import tensorflow as tf

@@ -737,7 +737,7 @@ def has_run(process, seconds):
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no process asks to end with another")
-@pytest.mark.parametrize("end", (signal.SIGTERM, signal.SIGKILL))
+@pytest.mark.parametrize("end", [pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL])
 def test_nothing_of_an_artefact_outlives_the_one_who_waits(end, dist):
     shutil.rmtree(dist / "saved_model")
     endless_onnx(dist / "model.onnx")

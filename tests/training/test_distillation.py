@@ -90,6 +90,7 @@ class StopAtStep8(keras.callbacks.Callback):
         pass
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_run_that_was_stopped_ends_as_one_that_was_not(teacher, tmp_path):
     teacher = shutil.copy(teacher, tmp_path)

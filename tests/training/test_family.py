@@ -54,18 +54,16 @@ def again(model):
     model.remat = True
 
 
-def test_microbatches_and_rematerialization_change_nothing_and_mixed_precision_little():
-    found = {}
-    for option in OPTIONS:
-        whole, losses = trained(option)
-        for change in (in_parts, again):
-            model, others = trained(option, change)
-            np.testing.assert_allclose(others, losses, rtol=1e-5, err_msg=option)
-            found[option, change.__name__] = distance(whole, model)
-        half, others = trained(option, dtype="mixed_bfloat16")
-        assert {keras.backend.standardize_dtype(v.dtype) for v in half.trainable_variables} == {"float32"}
-        np.testing.assert_allclose(others, losses, rtol=0.1, err_msg=option)
-    assert not {case: value for case, value in found.items() if value > 1e-4}
+@pytest.mark.parametrize("option", mark_but(pytest.mark.long, OPTIONS, "siglip", "dinov2"))
+def test_microbatches_and_rematerialization_change_nothing_and_mixed_precision_little(option):
+    whole, losses = trained(option)
+    for change in (in_parts, again):
+        model, others = trained(option, change)
+        np.testing.assert_allclose(others, losses, rtol=1e-5)
+        assert distance(whole, model) < 1e-4
+    half, others = trained(option, dtype="mixed_bfloat16")
+    assert {keras.backend.standardize_dtype(v.dtype) for v in half.trainable_variables} == {"float32"}
+    np.testing.assert_allclose(others, losses, rtol=0.1)
 
 
 @pytest.mark.long

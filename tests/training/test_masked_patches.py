@@ -197,6 +197,7 @@ class Stop(keras.callbacks.Callback):
             raise RuntimeError("killed")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_run_that_is_killed_ends_with_the_same_bits(tmp_path):
     def run(name, callbacks=(), resume=False):

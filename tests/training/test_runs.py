@@ -152,8 +152,9 @@ def test_sigterm_to_one_worker_stops_all_and_they_resume(tmp_path, kind):
     same(folder, whole)
 
 
+@pytest.mark.long
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [pytest.param("multi_worker", marks=pytest.mark.long), "jax"])
+@pytest.mark.parametrize("kind", ["multi_worker", "jax"])
 def test_the_command_trains_on_two_workers_as_on_one_device(tmp_path, kind):
     """Each sees its part of every batch, and every held-out image counts once."""
     # With the classes of the data the head stays: at zero, where new ones begin, rounding is most of what is learned.

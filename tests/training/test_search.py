@@ -106,6 +106,7 @@ class Killed(BaseException):
     pass
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_search_that_is_killed_goes_on(halves, tmp_path, monkeypatch):
     """At a point's middle, at its end: the points before are not trained again, and all scores are the same bits."""

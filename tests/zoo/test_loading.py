@@ -11,7 +11,7 @@ from golden import GOLDEN, logits, reference
 from positions import sines_and_cosines
 from scipy import ndimage
 
-from keras_vit import zoo
+from keras_vit import models, zoo
 from keras_vit.errors import CheckpointError, ConfigError
 from keras_vit.layers.interpolation import resize_positions
 
@@ -151,7 +151,9 @@ def test_saved_models_load_again(tmp_path):
 
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a .quantize. method")
 def test_a_model_that_keras_quantized_is_refused(tmp_path):
-    model = zoo.load(GOLDEN / "vit_token.npz")
+    model = models.VisionTransformer(
+        image_size=16, patch_size=8, hidden_size=8, num_layers=1, num_heads=1, mlp_dim=8, num_classes=2
+    )
     model.quantize("int8")
     for name in ("m.npz", "m.safetensors", "m.keras", "m.weights.h5", "hub"):
         layout = {"layout": "hub", "metadata": {"licence": "mit"}} if name == "hub" else {}
