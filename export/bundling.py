@@ -20,7 +20,7 @@ from keras_vit.export.conversion import Options, write_proved
 from keras_vit.export.description import describe_outputs, describe_preprocessing
 from keras_vit.export.formats import FORMATS, NAMES, QUANTIZE, USUAL, Quantize, format_named, require_known_operations
 from keras_vit.export.preparation import prepare
-from keras_vit.export.proof.bundled import EXAMPLES, read_examples, read_model_json, write_examples
+from keras_vit.export.proof.bundled import EXAMPLES, MOST_EXAMPLES, read_examples, read_model_json, write_examples
 from keras_vit.export.proof.comparison import compute_outputs
 from keras_vit.export.proof.parity import choose_kind
 from keras_vit.export.report import Report
@@ -199,10 +199,10 @@ def keep_artefacts(folder, others, staging):
     for entry in others:
         pattern = re.compile(format_named(entry["format"]).bundled_pattern(), re.ASCII)
         for name in filter(pattern.fullmatch, files):
-            if len(files[name]) > 1:
+            if len(files[name]) > 1 or not Path(folder, name).is_file():
                 raise ExportError(
-                    f"An export to {folder} was cut off while it replaced {name}. Export to {entry['format']} too, "
-                    "to replace it, or choose another folder."
+                    f"{Path(folder, name)} is missing, or an export was cut off while it replaced {name}. Export to "
+                    f"{entry['format']} too, to replace it, or choose another folder."
                 )
             (staging / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(Path(folder, name), staging / name)
@@ -212,6 +212,11 @@ def count_examples(least, artefacts):
     """The number of examples: at least `least`, in whole batches of every artefact with a fixed batch."""
     fixed = [entry["batches"][0] for entry in artefacts if len(entry["batches"]) == 1]
     whole = math.lcm(*fixed)
+    if whole > MOST_EXAMPLES:
+        raise ExportError(
+            f"The examples of a bundle are whole batches of each artefact, {MOST_EXAMPLES:,} at most. Batches of "
+            f"{' and '.join(map(str, sorted(set(fixed))))} need {whole:,}. Choose other batch sizes, or another folder."
+        )
     return -(-least // whole) * whole
 
 

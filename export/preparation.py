@@ -58,11 +58,12 @@ def require_numbers(model):
 
 
 def require_labels(labels, classes):
-    """Raises an ExportError unless a single output has as many `classes` as names, and UTF-8 can encode these, since
+    """Raises an ExportError unless the first output has as many `classes` as names, and UTF-8 can encode these, since
     every format stores them so.
     """
-    if len(labels) and len(classes) == 1 and len(labels) != classes[0]:
-        raise ExportError(f"model.labels has {len(labels)} names for {classes[0]} classes. Set model.labels.")
+    if len(labels) and len(labels) != classes[0]:
+        advice = "" if len(classes) == 1 else ", or make the logits the first output"
+        raise ExportError(f"model.labels has {len(labels)} names for {classes[0]} classes. Set model.labels{advice}.")
     for i, name in enumerate(labels):
         if not isinstance(name, str) or SURROGATES.search(name):
             raise ExportError(
@@ -194,7 +195,8 @@ def make_probe(shape, count, dtype, preprocessing):
         images = np.stack(list(itertools.islice(generate_images(*shape[1:3], seed=0), count)))
         if shape[-1] != 3:
             images = np.repeat(images.mean(axis=-1, keepdims=True).astype("uint8"), shape[-1], axis=-1)
-        return images if dtype == "uint8" else scale_probes(images, preprocessing if shape[-1] == 3 else None)
+        fits = shape[-1] == 3 or np.size(getattr(preprocessing, "mean", ())) in (1, shape[-1])
+        return images if dtype == "uint8" else scale_probes(images, preprocessing if fits else None)
     random = np.random.default_rng(0)
     lengths = [length or 8 for length in shape[1:]]
     if np.issubdtype(np.dtype(dtype), np.integer):

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_vit.errors import ExportError
 from keras_vit.export.description import append_comment, append_description, read_description
 from keras_vit.export.formats import Order, refuse
 from keras_vit.export.staging import seal

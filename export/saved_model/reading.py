@@ -3,10 +3,11 @@
 TensorFlow has operations that read and write any file: a SavedModel with one of them is not opened.
 """
 
+from pathlib import Path
+
 import numpy as np
 
 from keras_vit.export.formats import refuse
-from keras_vit.export.processes import literal
 
 # The operations in SavedModels of this package's models and of keras.applications (measured), and similar ones.
 COMPUTING = frozenset(
@@ -52,16 +53,19 @@ MAIN = "saved_model_main_op"  # the collection that names the node that a server
 
 def load_saved_model(path, names=None):
     """A function from a list of arrays to the list of outputs."""
+    import tempfile
+
     import tensorflow as tf
 
-    loaded = tf.saved_model.load(str(path))
+    with tempfile.TemporaryDirectory() as folder:
+        link = Path(folder, "model")
+        if set(str(path)) & set("*?["):  # TensorFlow would read the path as a pattern
+            link.symlink_to(Path(path).absolute(), target_is_directory=True)
+        loaded = tf.saved_model.load(str(link if link.exists() else path))
     return lambda inputs: [np.asarray(x) for x in tf.nest.flatten(loaded.serve(*inputs))]
 
 
-def load(path, names=None):
-    """Does what `load_saved_model` does, for a path with any characters."""
-    with literal(path) as place:
-        return load_saved_model(place, names)
+load = load_saved_model
 
 
 def check_objects(path, objects):

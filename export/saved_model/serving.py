@@ -103,7 +103,7 @@ def build_answer(outputs, about):
     else:
         make = {"softmax": tf.nn.softmax, "sigmoid": tf.nn.sigmoid}[about["probabilities"]]
         result = {"logits": outputs, "probabilities": make(outputs)}
-    if about["labels"] is not None:
+    if about["labels"]:
         result["label"] = tf.gather(tf.constant(about["labels"]), tf.argmax(outputs, axis=-1))
     return result
 

@@ -48,7 +48,7 @@ def tiny(crop=None):
 
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory):
-    out = tmp_path_factory.mktemp("bundle") / "dist"
+    out = tmp_path_factory.mktemp("bundle") / "dist [1]"
     lines = []
     model = tiny()
     model.reports = export.bundle(

@@ -293,6 +293,7 @@ def quantized():
         pytest.param(quantized, "model.tflite", {"quantize": "dynamic"}, "quantized by Keras", marks=pytest.mark.slow),
         (lambda: ResNet(image_size=None, depths=(1,)), "model.onnx", {"image_size": (0, 5)}, "any size.*image_size"),
         (lambda: labelled(("a", "b")), "model.onnx", {}, "model.labels has 2 names for 5 classes. Set model.labels"),
+        (lambda: labelled(("a", "b"), answering_twice), "model.onnx", {}, "for 7 classes.*, or make the logits the first output"),
         (lambda: prepared_by_hand(), "model.onnx", {}, "does not say its image_size. Pass images="),
         (lambda: of_text(), "model", {}, "takes text, but exported files take numbers"),
         (lambda: of_bytes(), "model.onnx", {}, "takes uint8, but model.preprocessing makes floats"),
@@ -316,8 +317,8 @@ def zero_headed(batch=None):
     return keras.Model(x, keras.layers.Dense(5, kernel_initializer="zeros")(y))
 
 
-def labelled(labels):
-    model = zero_headed()
+def labelled(labels, build=zero_headed):
+    model = build()
     model.labels = labels
     return model
 
@@ -344,6 +345,11 @@ def of_bytes():
 def of_two():
     inputs = {name: keras.Input((3,), name=name) for name in ("a", "b")}
     return keras.Model(inputs, keras.layers.Dense(2)(inputs["b"] - 2 * inputs["a"]))
+
+
+def answering_twice():
+    x = keras.Input((3,))
+    return keras.Model(x, [keras.layers.Dense(7)(x), keras.layers.Dense(2)(x)])
 
 
 def test_images_in_a_dictionary(tmp_path):

@@ -75,6 +75,8 @@ def test_all_formats_at_once_replace_another_model(dist):
 def test_examples_are_whole_batches_of_every_artefact():
     assert count_examples(4, [{"batches": [1, 3]}]) == 4
     assert count_examples(4, [{"batches": [2]}, {"batches": [6]}, {"batches": [1, 3]}]) == 6
+    with pytest.raises(ExportError, match="1,024 at most. Batches of 64 and 100 need 1,600. Choose other batch sizes"):
+        count_examples(4, [{"batches": [64]}, {"batches": [100]}])
 
 
 def test_an_artefact_that_a_killed_export_had_begun_to_replace_does_not_stay(tmp_path):
@@ -85,3 +87,6 @@ def test_an_artefact_that_a_killed_export_had_begun_to_replace_does_not_stay(tmp
     assert (tmp_path / "new/model.tflite").read_text() == "whole"
     with pytest.raises(ExportError, match="cut off while it replaced model.onnx. Export to onnx too"):
         keep_artefacts(tmp_path, [{"format": "tflite"}, {"format": "onnx"}], tmp_path / "new")
+    (tmp_path / "model.tflite").unlink()
+    with pytest.raises(ExportError, match="model.tflite is missing, .* Export to tflite too"):
+        keep_artefacts(tmp_path, [{"format": "tflite"}], tmp_path / "new")

@@ -230,6 +230,7 @@ def test_an_activation_that_no_file_states_is_asked_for(name, tmp_path):
         ("hf_dinov3", {"num_register_tokens": 2}, "states num_registers 2; the tensors have 4"),
         ("hf_dinov2", {"use_swiglu_ffn": True}, "use_swiglu_ffn=True"),
         ("hf_clip", {"model_type": "siglip2_vision_model"}, "model_type 'siglip2_vision_model'"),
+        ("hf_clip", {"model_type": ["siglip2_vision_model"]}, "model_type \\['siglip2_vision_model'\\]"),
         ("hf_clip", {"hidden_act": "relu"}, "activation 'relu'"),
         ("timm_dinov3", {"architecture": "vit_base_patch16_rope_reg1_gap_256"}, "no? class_token|class_token=False"),
     ],

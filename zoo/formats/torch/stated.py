@@ -191,7 +191,7 @@ def transformers_tower(config_json, tensors):
     if not config_json:
         return Stated()
     kind = config_json.get("model_type")
-    require_stated(kind in TOWERS, f"the model_type {kind!r}", ", ".join(TOWERS))
+    require_stated(isinstance(kind, str) and kind in TOWERS, f"the model_type {kind!r}", ", ".join(TOWERS))
     tower = config_json.get("vision_config", config_json)
     tower = tower if isinstance(tower, dict) else {}
     if "classifier.weight" in tensors:
