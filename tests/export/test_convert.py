@@ -293,7 +293,12 @@ def quantized():
         pytest.param(quantized, "model.tflite", {"quantize": "dynamic"}, "quantized by Keras", marks=pytest.mark.slow),
         (lambda: ResNet(image_size=None, depths=(1,)), "model.onnx", {"image_size": (0, 5)}, "any size.*image_size"),
         (lambda: labelled(("a", "b")), "model.onnx", {}, "model.labels has 2 names for 5 classes. Set model.labels"),
-        (lambda: labelled(("a", "b"), answering_twice), "model.onnx", {}, "for 7 classes.*, or make the logits the first output"),
+        (
+            lambda: labelled(("a", "b"), answering_twice),
+            "model.onnx",
+            {},
+            "7 classes.*, or make the logits the first output",
+        ),
         (lambda: prepared_by_hand(), "model.onnx", {}, "does not say its image_size. Pass images="),
         (lambda: of_text(), "model", {}, "takes text, but exported files take numbers"),
         (lambda: of_bytes(), "model.onnx", {}, "takes uint8, but model.preprocessing makes floats"),
