@@ -98,10 +98,10 @@ def takes_new_head(config, wanted, labels, request):
     if request.head == "new" or (request.head is None and wanted.num_classes and (differs or renamed)):
         return True
     width, new_width = (getattr(each, "features", None) for each in (config, wanted))
-    if wanted.num_classes and width != new_width:
+    if (wanted.num_classes or representation_width(wanted)) and width != new_width:
         raise ConfigError(
             f"classifier={wanted.classifier!r} gives vectors of {new_width} numbers, but the checkpoint's head reads "
-            f"{width}. Pass head='new' for a new head, or num_classes=0 for none."
+            f"{width}. Pass head='new' for a new head, or num_classes=0 and representation_size=None for none."
         )
     return False
 

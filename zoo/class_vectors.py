@@ -108,7 +108,7 @@ def zero_shot(
     """
     require_vectors(model)
     model, config = without_lora(getattr(model, "folded_from", model)), model.config
-    width = model.get_layer("head").kernel.shape[0] if config.unit_vectors else model.output_shape[-1]
+    width = (config.representation_size or config.features) if config.unit_vectors else model.output_shape[-1]
     vectors = as_class_vectors(class_vectors, width)
     if np.ndim(scale) or not is_number(np.asarray(scale)[()]) or not 0 < scale < np.inf:
         raise ConfigError(f"scale must be a positive number: exp of the model's logit_scale. Received: {scale!r}.")

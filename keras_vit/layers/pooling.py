@@ -47,9 +47,9 @@ class PatchTokens(ConfiguredLayer):
         return n, l and l - self.prefix_tokens, d
 
 
-def between_centres(old, new, dtype):
-    """The matrix (new, old) of linear interpolation between cell centres; `ops.image.resize` needs a fixed size."""
-    centres = ops.cast(2 * ops.arange(new) + 1, dtype) * ops.cast(old, dtype) / ops.cast(2 * new, dtype) - 0.5
+def between_centres(old, new, covered, dtype):
+    """The matrix (new, old) of linear interpolation between the centres of cells, which cover the first pixels."""
+    centres = ops.cast(2 * ops.arange(new) + 1, dtype) * ops.cast(old, dtype) / ops.cast(2 * covered, dtype) - 0.5
     centres = ops.clip(centres, 0, ops.cast(old - 1, dtype))
     return ops.maximum(1 - ops.abs(centres[:, None] - ops.cast(ops.arange(old), dtype)), 0)
 
@@ -78,8 +78,9 @@ class PatchesToPixels(ConfiguredLayer):
     def call(self, x, images):
         (h, w), c = ops.shape(images)[1:3], x.shape[-1]
         rows, columns = (h // self.step[0], w // self.step[1]) if self.step else ops.shape(x)[1:3]
-        x = ops.matmul(between_centres(rows, h, x.dtype), ops.reshape(x, (-1, rows, columns * c)))
-        return ops.matmul(between_centres(columns, w, x.dtype), ops.reshape(x, (-1, h, columns, c)))
+        down, across = (rows * self.step[0], columns * self.step[1]) if self.step else (h, w)  # less than a remainder
+        x = ops.matmul(between_centres(rows, h, down, x.dtype), ops.reshape(x, (-1, rows, columns * c)))
+        return ops.matmul(between_centres(columns, w, across, x.dtype), ops.reshape(x, (-1, h, columns, c)))
 
     def compute_output_spec(self, x, images):
         return keras.KerasTensor((*images.shape[:3], x.shape[-1]), x.dtype)

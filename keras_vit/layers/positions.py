@@ -148,7 +148,7 @@ class PositionEmbedding2D(PositionEmbedding):
     def place(self, y, x, xp=ops):
         """Embeddings of rows (rows, d / 2) and columns (columns, d / 2) side by side for every token: (1, l, d)."""
         half = y.shape[-1]
-        y, x = y[:, None] + 0 * x, x + 0 * y[:, None]  # (rows, columns, d / 2)
+        y, x = y[:, None] + 0 * x, x[None] + 0 * y[:, None]  # (rows, columns, d / 2)
         embedding = xp.reshape(xp.concatenate([x, y], axis=-1), (-1, 2 * half))  # in raster order
         return xp.pad(embedding, ((self.prefix, 0), (0, 0)))[None, ...]
 

@@ -97,7 +97,8 @@ def as_preprocessing(preprocessing, config):
             f"preprocessing must be a Preprocessing of {config.num_channels} channels, its fields, or None. "
             f"Received: {preprocessing!r}."
         )
-    return preprocessing
+    size = config.image_size
+    return dataclasses.replace(preprocessing, image_size=size) if size and None not in size else preprocessing
 
 
 def as_labels(labels, config):

@@ -348,6 +348,10 @@ class ViTConfig:
             f"stored_size needs image_size=(None, None). Received: stored_size={self.stored_size!r} and "
             f"image_size={self.image_size}. Leave stored_size out.",
         )
+        require(
+            self.backbone is None or not self.drop_remainder,
+            "drop_remainder is for models without a backbone, which pads images to whole patches. Leave it out.",
+        )
         require_whole_patches(self.own_size, self.pixels_per_token, self.drop_remainder)
         require_positions(self)
         require_tokens(self)

@@ -113,7 +113,8 @@ class VisionTransformer(Classifier):
     """ViT, or the hybrid with `backbone`: images (n, h, w, channels), float in [-1, 1], to logits (n, num_classes).
 
     A functional `keras.Model`: every encoder block is the layer "encoderblock_i", its output one line away, as in
-    `keras.Model(model.input, model.get_layer("encoderblock_3").output)`.
+    `keras.Model(model.input, model.get_layer("encoderblock_3").output)`. Such a model takes no uint8 images: this one
+    normalizes those when it is called.
 
     Args:
         FIELDS

@@ -233,7 +233,7 @@ CASES = {
             "num_channels": 1,
             **EPSILONS,
             "probabilities": "sigmoid",
-            "preprocessing": PREPROCESSING,
+            "preprocessing": {**PREPROCESSING, "image_size": (33, 48)},
             "labels": ("a", "b"),
         },
         (33, 48, 1),

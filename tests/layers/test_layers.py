@@ -6,6 +6,7 @@ import pytest
 from scipy import special
 
 from keras_vit import layers, models
+from keras_vit.layers.pooling import PatchesToPixels
 
 RNG = np.random.default_rng(0)
 
@@ -260,3 +261,16 @@ def test_images_of_another_size_than_those_before_are_refused_in_a_sentence():
     model.train_on_batch(np.zeros((2, 8, 8, 3)), np.zeros((2, 2)))
     with pytest.raises(ValueError, match=r"needs a known height and width(.|\n)*model.preprocessing"):
         model.train_on_batch(np.zeros((2, 12, 12, 3)), np.zeros((2, 2)))
+
+
+@pytest.mark.parametrize("size", [24, 29])
+def test_pixels_lie_between_the_centres_of_their_own_patches(size):
+    """Also where a remainder of 5 pixels belongs to no patch: it repeats the last centre."""
+    x = np.random.default_rng(0).normal(size=(1, 9, 2)).astype("float32")
+    found = PatchesToPixels(step=(8, 8))(x, images=np.zeros((1, size, 24, 3), "float32"))
+    centres, pixels = 8 * np.arange(3) + 3.5, np.arange(size)
+    grid = x.reshape(3, 3, 2)
+    for channel in range(2):
+        down = np.stack([np.interp(pixels, centres, grid[:, j, channel]) for j in range(3)], axis=1)
+        expected = np.stack([np.interp(np.arange(24), centres, row) for row in down])
+        np.testing.assert_allclose(found[0, :, :, channel], expected, atol=1e-5)

@@ -99,12 +99,14 @@ def test_shared_embeddings_are_one_variable():
         assert [not np.array_equal(a, b) for a, b in zip(after, before, strict=True)] == moved
 
 
-def test_2d_positions_are_a_row_and_a_column():
-    table = keras.ops.convert_to_numpy(make("2d").get_layer("posembed_input").compose())[0]
+@pytest.mark.parametrize("grid", [GRID, (1, 3), (3, 1), (1, 1)])
+def test_2d_positions_are_a_row_and_a_column(grid):
+    model = make("2d", image_size=tuple(8 * side for side in grid))
+    table = keras.ops.convert_to_numpy(model.get_layer("posembed_input").compose())[0]
     assert not table[0].any()  # the class token is at no place
-    x, y = np.split(table[1:].reshape(*GRID, WIDTH), 2, axis=-1)
+    x, y = np.split(table[1:].reshape(*grid, WIDTH), 2, axis=-1)
     assert (x == x[:1]).all() and (y == y[:, :1]).all()
-    assert len(np.unique(table[1:], axis=0)) == PATCHES
+    assert len(np.unique(table[1:], axis=0)) == grid[0] * grid[1]
 
 
 def test_a_shift_of_both_patches_changes_nothing():

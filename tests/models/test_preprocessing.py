@@ -21,6 +21,14 @@ RNG = np.random.default_rng(0)
 IMAGE = np.asarray(Image.fromarray(RNG.integers(0, 255, (12, 16, 3), dtype="uint8")).resize((160, 120)))
 
 
+def test_a_model_of_one_size_gives_its_preprocessing_that_size():
+    fields = {"patch_size": 8, "hidden_size": 8, "num_layers": 1, "num_heads": 1, "mlp_dim": 8, "num_classes": 2}
+    given = Preprocessing(mean=(0.1, 0.2, 0.3), crop=0.9)  # of (224, 224)
+    model = VisionTransformer(image_size=(16, 24), preprocessing=given, **fields)
+    assert model.preprocessing == dataclasses.replace(given, image_size=(16, 24))
+    assert VisionTransformer(image_size=(None, None), preprocessing=given, **fields).preprocessing == given
+
+
 def test_as_the_authors_evaluate():
     """Straight to the size, bilinear without antialiasing, to [-1, 1]."""
     expected = tf.image.resize(IMAGE[None], (48, 64)).numpy() / 127.5 - 1

@@ -160,6 +160,7 @@ def test_unknown_names_get_the_nearest():
         ({"position_embedding": "rope", "class_token_position": False}, "needs 1d embeddings that are added at"),
         ({"image_size": 230}, "nearest size that fits is"),
         ({"image_size": 15, "drop_remainder": True}, "whole number of patches"),
+        ({"backbone": {}, "drop_remainder": True}, "models without a backbone, which pads images"),
         ({"dropout_rate": 1.0}, r"in \[0, 1\)"),
         ({"num_layers": 0}, "must be a positive"),
         ({"num_layers": True}, "num_layers must be a positive whole number. Received: num_layers=True"),

@@ -58,6 +58,15 @@ def test_outputs_are_the_libraries_own_at_every_size():
     assert not {case: value for case, value in far.items() if value > 1e-5}
 
 
+@pytest.mark.parametrize("gated", [False, True])
+def test_timms_eva_without_rotary_positions_is_read_as_it_was_written(gated, tmp_path):
+    model, images = made("sbb", qkv_bias="qv", gated_mlp=gated)
+    zoo.save(model, tmp_path / "model.safetensors")
+    again = zoo.load(tmp_path / "model.safetensors")
+    np.testing.assert_allclose(logits(again, images), logits(model, images), atol=1e-5)
+    assert again.config == model.config
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "ending", slow_but([".npz", ".safetensors", ".keras", ".weights.h5"], ".safetensors", ".keras")

@@ -100,6 +100,16 @@ def test_the_same_classes_keep_their_head(asked, ending, tmp_path):
     assert model.labels == NAMES
 
 
+def test_a_hidden_layer_of_another_width_is_refused_with_advice_that_works(tmp_path):
+    saved = load("ViT-Test/4", weights=None, num_classes=3, representation_size=True)
+    zoo.save(saved, tmp_path / "model.npz")
+    for classes in (3, 0):
+        with pytest.raises(ConfigError, match="gives vectors of 128 numbers.* or num_classes=0 and representation_siz"):
+            load(tmp_path / "model.npz", classifier="token+gap", num_classes=classes)
+    model = load(tmp_path / "model.npz", classifier="token+gap", num_classes=0, representation_size=None)
+    assert model.output_shape == (None, 128)
+
+
 def test_names_for_classes_without_names_start_from_zeros(tmp_path):
     """Nobody could tell whether they are the checkpoint's own: a head of zeros shows, an old one would not."""
     path, published = kept(tmp_path, ".npz", labels=None)

@@ -26,6 +26,11 @@ MODELS = {
     "mean": ("ViT-Ti/16", {**SIZES, "classifier": "gap"}, ("keras-hub",)),
     "vector": ("ViT-Ti/16", {"image_size": 32, "num_classes": 0, "gelu_approximate": False}, ("keras-hub",)),
     "dinov2": ("ViT-Ti/16", {"image_size": 32, "num_classes": 0, "layer_scale": 0.1}, ("keras-hub",)),
+    "registers": (
+        "ViT-Ti/16",
+        {**SIZES, "classifier": "gap", "num_registers": 2},
+        ("transformers", "keras-hub"),
+    ),
     "resnet": ("R50x1", {**SIZES, "image_size": 64}, ("transformers", "keras-hub")),
     "hybrid": ("R26+ViT-S/32", {**SIZES, "image_size": 64}, ("transformers", "keras-hub")),
 }

@@ -61,6 +61,14 @@ def test_other_classes_replace_those_of_a_classifier(pair):
     assert again.config.probabilities == "sigmoid" and again.labels is None
 
 
+def test_a_classifier_without_its_head_is_a_model_of_vectors_again(pair, tmp_path):
+    _, vectors, classifier = pair
+    zoo.save(classifier, tmp_path / "model.npz")
+    headless = zoo.load(tmp_path / "model.npz", num_classes=0)
+    again = zoo.zero_shot(headless, vectors, scale=20.0, bias=-3.0)
+    np.testing.assert_allclose(np.asarray(again(IMAGES)), np.asarray(classifier(IMAGES)), atol=1e-5)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", ["keras", "weights.h5", "npz", "safetensors"])
 def test_a_saved_classifier_is_the_same(pair, ending, tmp_path):

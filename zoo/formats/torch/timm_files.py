@@ -71,8 +71,9 @@ def make_vit_state(config, arrays):
     """Makes the state dict of a ViT or hybrid from official arrays {name: array}."""
     is_bare = config.backbone is not None and not config.backbone.depths
     rotary = config.position_embedding == "rope"
+    is_eva = rotary or config.qkv_bias == "qv"  # timm's class Eva
     last_norm = {"Transformer/encoder_norm": "fc_norm" if config.norm_after_pool else "norm"}
-    layout = TIMM_BARE if is_bare else TIMM_EVA if rotary else TIMM_VIT
+    layout = TIMM_BARE if is_bare else TIMM_EVA if is_eva else TIMM_VIT
     state = to_torch(arrays, torch_names(VIT, layout | last_norm), "timm")
     if config.gated_mlp:
         state = {re.sub(r"^(blocks.*)\.fc1\.", r"\1.fc1_x.", name): values for name, values in state.items()}
@@ -129,7 +130,7 @@ def vit_arguments(config: ViTConfig) -> tuple[str, dict[str, Any]]:
         "qkv_bias": config.qkv_bias == "qkv",
         "init_values": config.layer_scale,
         "class_token": config.has_class_token,
-        "no_embed_class": not config.class_token_position,
+        "no_embed_class": not config.class_token_position or config.num_registers > 0,
         "reg_tokens": config.num_registers,
         "act_layer": name_activation(config, ACTIVATIONS),
     }
