@@ -192,26 +192,34 @@ def hold_hidden_folder(place, path):
     """Makes and locks the hidden folder, and clears it of a killed export's files; removes it at the end."""
     for part in PARTS:
         place.require_plain_folders(f"{place.hidden.name}/{part}/name")
-    place.hidden.mkdir(exist_ok=True)
-    for name in sorted(set(os.listdir(place.hidden)) - {*PARTS, "lock"}):
-        raise ExportError(
-            f"{place.hidden / name} is in the working folder of exports, but no export wrote it. "
-            "Move it away, or choose another path."
-        )
     busy = ExportError(f"Another export writes to {path} now. Wait for it, or choose another path.")
-    try:
-        with lock(place.hidden / "lock", busy):
-            if isinstance(place, SealedFile):
-                place.remove_orphans()
-            clear(place.hidden)
-            try:
-                yield
-            finally:
-                with contextlib.suppress(OSError):
-                    clear(place.hidden)
-    finally:
-        with contextlib.suppress(OSError):  # another export works in it
-            place.hidden.rmdir()
+    with contextlib.ExitStack() as held:
+        held.callback(remove_empty, place.hidden)
+        try:
+            place.hidden.mkdir(exist_ok=True)
+            foreign = sorted(set(os.listdir(place.hidden)) - {*PARTS, "lock"})
+            if not foreign:
+                held.enter_context(lock(place.hidden / "lock", busy))
+        except (FileNotFoundError, FileExistsError):  # another export has just removed the folder
+            raise busy from None
+        if foreign:
+            raise ExportError(
+                f"{place.hidden / foreign[0]} is in the working folder of exports, but no export wrote it. "
+                "Move it away, or choose another path."
+            )
+        if isinstance(place, SealedFile):
+            place.remove_orphans()
+        clear(place.hidden)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                clear(place.hidden)
+
+
+def remove_empty(folder):
+    with contextlib.suppress(OSError):  # another export works in it
+        folder.rmdir()
 
 
 def clear(hidden):

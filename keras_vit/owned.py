@@ -173,11 +173,12 @@ class OwnFolder:
         """Refuses a link or a file where a folder for the file `name` is needed."""
         for parent in list(PurePosixPath(name).parents)[:-1]:
             folder = self.path / parent
-            if os.path.lexists(folder) and (folder.is_symlink() or not folder.is_dir()):
-                raise self.error(
-                    f"{folder} is not a folder that {self.writer} made: it stays as it is, and nothing was written. "
-                    "Move it away, or choose another path."
-                )
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # the folder above is asked, too
+                if not stat.S_ISDIR(folder.lstat().st_mode):
+                    raise self.error(
+                        f"{folder} is not a folder that {self.writer} made: it stays as it is, and nothing was "
+                        "written. Move it away, or choose another path."
+                    )
 
     @contextlib.contextmanager
     def writing(self, name: str) -> Iterator[Path]:

@@ -63,10 +63,11 @@ def save(
             f"{model.name} was quantized by Keras ({mode}), which no format here can hold. Save it before "
             "model.quantize, or export it in int8."
         )
+    model = without_lora(getattr(model, "folded_from", model))
     if layout == "hub":  # it also exports, and this room may not
-        importlib.import_module("keras_vit.hub").save_folder(without_lora(model), path, metadata)
+        importlib.import_module("keras_vit.hub").save_folder(model, path, metadata)
         return
-    module, model = module_for(path), without_lora(getattr(model, "folded_from", model))
+    module = module_for(path)
     chosen = {} if layout is None else {"layout": layout}
     if layout not in LAYOUTS:
         raise ConfigError(describe_unknown("layout", layout, LAYOUTS[1:]))

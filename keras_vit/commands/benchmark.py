@@ -10,6 +10,7 @@ from keras_vit.commands.shared import show_text, try_folder
 from keras_vit.console import Console, make_table
 from keras_vit.files import write_whole
 from keras_vit.models import variant
+from keras_vit.trainers.settings import Precision
 
 GIGABYTE = 10**9
 RECORD = "measurements.jsonl"
@@ -63,7 +64,7 @@ def benchmark(
         ),
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Measurements per model, in turns; the median is shown.")] = 5,
-    precision: Annotated[str, typer.Option(help="float32, mixed_bfloat16 or mixed_float16.")] = "float32",
+    precision: Annotated[Precision, typer.Option(help="What to compute in.")] = "float32",
     out: Annotated[
         Path,
         typer.Option(

@@ -216,6 +216,8 @@ def inspect_model(
         )
     if dataset:
         require_dataset(dataset)
+    elif split:
+        raise ConfigError("--split is of --data. Name a dataset, or leave --split out.")
     import_keras()
     loaded = zoo.load(path_of_model)
     readable = read_some(dataset, split or "train", loaded.config.num_channels) if dataset else {}

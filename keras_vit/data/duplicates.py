@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, get_type_hints
 
 import numpy as np
 
+from keras_vit.data.datasets.schemes import locate_dataset
 from keras_vit.errors import DataError
 from keras_vit.files import read_record, write_whole
 
@@ -82,7 +83,7 @@ def numbers_to_leave_out(path: str | os.PathLike, dataset: str, split: str, sour
     """The numbers of the examples that a list says to leave out; it must be for this source, as it is now."""
     found, hint = read_duplicates(path), f"Make a new one: keras-vit deduplicate --data {dataset} --split {split}."
     paths = source.paths
-    if found.split != split or (found.dataset != dataset and paths is None):
+    if found.split != split or (paths is None and locate_dataset(found.dataset) != locate_dataset(dataset)):
         raise DataError(f"{path} is for the split {found.split} of {found.dataset}, not {split} of {dataset}. {hint}")
     if found.num_examples != source.num_examples:
         raise DataError(

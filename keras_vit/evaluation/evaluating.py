@@ -186,4 +186,6 @@ def evaluate_multi_label(
     names, batches = matched_batches(model, examples, batch_size)
     found = predict_batches(choose_predict(model), batches, tell)
     labels, logits = (np.concatenate(column) for column in zip(*((y, z) for *_, y, z in found), strict=True))
+    if not len(labels):
+        raise ConfigError(f"None of the images of {examples.name} can be read.")
     return score_labels(labels, logits, names)

@@ -222,7 +222,7 @@ def evaluate_few_shot(
         train_set, test_set = (extract_features(model, split, batch_size) for split in (train, test))
         return {count: [few_shot(*train_set, *test_set, shots=count, seed=seed) for seed in seeds] for count in shots}
     features, labels, rows = extract_chosen(model, train, shots, seeds, batch_size)
-    test_set = extract_features(model, test, batch_size)
+    test_set = require_features("test", *extract_features(model, test, batch_size))
     return {
         count: [score(features[rows[count, seed]], labels[rows[count, seed]], *test_set) for seed in seeds]
         for count in shots

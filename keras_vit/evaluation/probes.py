@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from keras_vit.errors import ConfigError
-from keras_vit.evaluation.frozen_features import SEEDS, few_shot, require_matching
+from keras_vit.evaluation.frozen_features import SEEDS, few_shot, require_features, require_matching
 from keras_vit.evaluation.scores import Share
 from keras_vit.models.vectors import unit_vectors
 
@@ -148,6 +148,7 @@ def probe(
     >>> print(probe(features, features)["linear"])
     100.0% (18 of 18; 95% interval 82.4% to 100.0%)
     """
+    test = require_features("test", *test)
     k, count = min(NEIGHBOURS, len(train[1])), len(test[1])
     predicted = {f"{k}-NN": nearest_neighbours(*train, test[0], k=k), "linear": linear_probe(*train, test[0])}
     right = {name: int((classes == test[1]).sum()) for name, classes in predicted.items()}

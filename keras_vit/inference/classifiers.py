@@ -112,7 +112,22 @@ def open_by_name(name, like):
         if artefact is not None:
             return describe_artefact(artefact, like)
     path = model_of(name)
-    return fold_in_place(zoo.load(path), lambda: zoo.load(path))
+    opened = find_state(path)
+
+    def restore():
+        if find_state(path) != opened:
+            raise ConfigError(f"{path} has changed since it was opened. Open it again.")
+        return zoo.load(path)
+
+    return fold_in_place(zoo.load(path), restore)
+
+
+def find_state(path):
+    """The size and time of a file; None for anything else, such as a name of the zoo."""
+    if not os.path.isfile(place := os.path.expanduser(path)):
+        return None
+    state = os.stat(place)
+    return state.st_size, state.st_mtime_ns
 
 
 def describe_artefact(artefact, like):

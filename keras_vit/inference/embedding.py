@@ -7,6 +7,7 @@ being replaced, or in the folder beside it with the parts of a killed process, a
 import contextlib
 import dataclasses
 import hashlib
+import io
 import json
 import os
 import re
@@ -160,8 +161,9 @@ class Parts(OwnFolder):
         rows["digest"], rows["vector"] = list(vectors), list(vectors.values())
         self.path.mkdir(exist_ok=True)
         name = f"part-{len(self.digests()):06}.npy"
-        with self.writing(name) as path, open(path, "wb") as file:
-            np.save(file, rows)
+        np.save(encoded := io.BytesIO(), rows)  # to a file numpy's error names neither the file nor the reason
+        with self.writing(name) as path:
+            path.write_bytes(encoded.getbuffer())
         return self.vectors_in([name])
 
     def clear(self) -> None:

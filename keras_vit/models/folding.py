@@ -18,14 +18,24 @@ class Folded:
 
     Attributes:
         restore: returns the model that this one was folded from.
+        given: {name: value} of preprocessing and labels that were set since.
     """
 
     restore: Callable[[], Classifier]
+    given: dict[str, Any]
 
     @property
     def folded_from(self) -> Classifier:
-        """The model before folding; its weights can be saved and trained."""
-        return self.restore()
+        """The model before folding, with what was set since; its weights can be saved and trained."""
+        model = self.restore()
+        for name, value in self.given.items():
+            setattr(model, name, value)
+        return model
+
+    def __setattr__(self, name, value):
+        super().__setattr__(name, value)
+        if name in ("preprocessing", "labels"):
+            self.given[name] = value
 
     def __repr__(self):
         return f"<{type(self).__name__} name={self.name}, folded for inference>"  # type: ignore[attr-defined]
@@ -72,7 +82,8 @@ def fold_in_place(model: Any, restore: Callable[[], Classifier]) -> Any:
             layer.fold()
     cls = type(model)
     model.__class__ = type(cls.__name__, (Folded, cls), {"__module__": cls.__module__, "__doc__": cls.__doc__})
-    model.restore, model.trainable = restore, False
+    vars(model).update(restore=restore, given={})  # which Keras would track
+    model.trainable = False
     return model
 
 

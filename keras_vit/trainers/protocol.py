@@ -81,7 +81,8 @@ def find_settings(settings, out, tell, every):
     keras.utils.set_random_seed(settings.seed)
     recipe = recipe_for(settings, load_splits(settings).train, strategy.num_replicas_in_sync)  # of the final runs
     rates_given = "learning_rate" in parse_search(settings.search or [])
-    wanted = dataclasses.replace(settings, grid_search=bool(recipe.learning_rates) and not rates_given)
+    usual = bool(recipe.learning_rates) and not rates_given
+    wanted = dataclasses.replace(settings, grid_search=settings.grid_search or usual)
     grid = make_grid(wanted, recipe) if wanted.searches else {}
     scores = []
     with data.data_errors(), strategy.scope():
@@ -189,10 +190,8 @@ def find_builders(tasks):
         except DataError as error:
             missing[task] = str(error)
     if missing:
-        raise DataError(
-            f"The data of {', '.join(missing)} are missing. {next(iter(missing.values()))} Or name other tasks: "
-            f"{', '.join(builders) or '...'}."
-        )
+        others = f" Or name other tasks: {', '.join(builders)}." if builders else ""
+        raise DataError(f"The data of {', '.join(missing)} are missing. {next(iter(missing.values()))}{others}")
     return builders
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_vit import evaluation, training
-from keras_vit.errors import quote_some, without_secrets
+from keras_vit.errors import ConfigError, quote_some, without_secrets
 from keras_vit.trainers.choices import choose_checkpoint
 from keras_vit.trainers.plan import recipe_for
 from keras_vit.training.runs.folder import CHECKPOINTS, EVENTS, FILES, find_row
@@ -163,6 +163,11 @@ class TrainingResult:
 def judge_classes(run, model, examples, batch_size):
     """("accuracy", its value, its interval, a sentence) of the model; writes the mistakes."""
     found = evaluation.collect_predictions(model, examples.evaluation(batch_size, model.preprocessing))
+    if not len(found.labels):
+        raise ConfigError(
+            f"None of the images of {examples.name} ({examples.split}) can be read, so nothing judges the run; its "
+            "weights are written. Replace the images, and resume it."
+        )
     names, paths = examples.class_names, examples.paths()
     run.write(model, "mistakes.png", partial(evaluation.draw_mistakes, found, names))
     if paths is not None:

@@ -173,6 +173,7 @@ def test_what_a_preview_shows_is_what_finetune_takes(monkeypatch, tmp_path):
         ("predict empty --model empty", "There is no model in the folder empty"),
         ("predict ViT-B/16 x.png", "ViT-B/16 is a model, not an image"),
         ("evaluate {root}/dist --data folder:empty", "empty has no folders"),
+        ("inspect {root}/model.keras x.png --split test", "--split is of --data. Name a dataset"),
         ("preview --data digits --out a.jpg", "A preview is a PNG file. Received: a.jpg"),
     ],
 )
@@ -182,6 +183,21 @@ def test_bad_input_is_a_sentence(keras_vit, root, tmp_path, monkeypatch, argumen
     done = keras_vit(*arguments.format(root=root).split())
     assert done.status == 1 and sentence in done.err and "Traceback" not in done.err
     assert [path.name for path in tmp_path.iterdir()] == ["empty"]
+
+
+@pytest.mark.slow
+def test_held_out_images_that_nobody_can_read_are_a_sentence(root, tmp_path, keras_vit):
+    shutil.copytree(root / "photos", tmp_path / "photos")
+    dataset, model = f"folder:{tmp_path / 'photos'}", root / "model.keras"
+    for path in data.load(dataset, "validation").paths():
+        Path(path).write_bytes(b"x")
+    train = ("finetune", "--data", dataset, "--model", model, "--steps", 2, "--batch-size", 4, "--out", tmp_path / "r")
+    done = keras_vit(*train)
+    assert done.status == 1 and "can be read, so nothing judges the run; its weights are written" in done.err
+    assert (tmp_path / "r/model.keras").exists()
+    for command in ("fewshot", "probe"):
+        done = keras_vit(command, model, "--data", dataset, "--shots", 2)
+        assert done.status == 1 and "of at least one example" in done.err and "Traceback" not in done.err
 
 
 @pytest.mark.slow

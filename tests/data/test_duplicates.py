@@ -1,7 +1,9 @@
 """Near-duplicates: planted copies among distinct photographs, and training without them."""
 
+import dataclasses
 import io
 import json
+import types
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from PIL import Image
 
 from keras_vit import data
 from keras_vit.data import DataError
-from keras_vit.data.duplicates import near_pairs
+from keras_vit.data.duplicates import near_pairs, numbers_to_leave_out
 from keras_vit.data.reading import order, stream
 from keras_vit.data.reading.sources import choose_numbers
 
@@ -137,6 +139,14 @@ def test_a_list_of_something_else_is_refused(change, sentence, found, photos, tm
         data.load(photos, ALL, without=tmp_path / "list.json")
     with pytest.raises(DataError, match="is not a list of duplicates"):
         data.load(photos, ALL, without=tmp_path / "absent.json")
+
+
+def test_another_spelling_of_the_same_place_is_the_same(found, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    dataclasses.replace(found, dataset="fashion_mnist:./x").save("list.json")
+    source = types.SimpleNamespace(paths=None, num_examples=found.num_examples)
+    arguments = f"fashion_mnist:{tmp_path}/x", found.split, source
+    assert numbers_to_leave_out("list.json", *arguments) == found.numbers
 
 
 def test_bad_input_is_refused(photos, found, tmp_path):

@@ -103,6 +103,16 @@ def test_what_is_refused_and_what_to_do(tmp_path, change, says):
         data.load(f"masks:{folder}")
 
 
+def test_a_split_without_a_pixel_that_counts_is_refused(tmp_path):
+    shapes.write(tmp_path / "train", 4)
+    shapes.write(tmp_path / "test", 2)
+    for path in (tmp_path / "test/masks").iterdir():
+        Image.new("L", (28, 28), 255).save(path)
+    assert data.load(f"masks:{tmp_path}").num_examples
+    with pytest.raises(DataError, match=r"No mask of .* \(test\) has a pixel that counts: all of them are 255"):
+        data.load(f"masks:{tmp_path}", "test")
+
+
 def test_masks_are_not_mixed(folder):
     for augmentation in ("bit-mixup", "light1"):
         with pytest.raises(DataError, match="not through mixup, cutmix or RandAugment"):

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from keras_vit import export, inference, models, zoo
 from keras_vit.errors import ConfigError
+from keras_vit.inference.embedding import digest_of_model
 
 VIT = {"image_size": (16, 24), "patch_size": 8, "hidden_size": 16, "num_layers": 2, "num_heads": 2, "mlp_dim": 24}
 BACKBONE = {"depths": (1, 1), "width_factor": 0.5}
@@ -105,6 +106,26 @@ def test_a_name_is_opened_folded_and_its_weights_come_back(tmp_path):
     assert "folded" in repr(opened)
     zoo.save(opened, tmp_path / "again.npz")
     assert all(map(np.array_equal, zoo.load(tmp_path / "again.npz").get_weights(), model.get_weights()))
+
+
+def test_what_is_set_on_a_folded_model_is_saved_and_exported(tmp_path):
+    zoo.save(randomize(models.VisionTransformer(**VIT, num_classes=3, labels=("a", "b", "c"))), tmp_path / "m.npz")
+    opened = inference.open_model(tmp_path / "m.npz")
+    digest = digest_of_model(opened)
+    opened.labels, opened.preprocessing = ("x", "y", "z"), models.Preprocessing(mean=(0.1, 0.2, 0.3), crop=0.9)
+    zoo.save(opened, tmp_path / "again.npz")
+    export.convert(opened, tmp_path / "m.onnx")
+    for found in (zoo.load(tmp_path / "again.npz"), inference.open_model(tmp_path / "m.onnx")):
+        assert tuple(found.labels) == ("x", "y", "z") and tuple(found.preprocessing.mean) == (0.1, 0.2, 0.3)
+    assert digest_of_model(opened) != digest
+
+
+def test_a_file_that_was_replaced_since_is_not_taken_for_the_model(tmp_path):
+    zoo.save(models.VisionTransformer(**VIT, num_classes=3), tmp_path / "m.npz")
+    opened = inference.open_model(tmp_path / "m.npz")
+    zoo.save(models.VisionTransformer(**VIT, num_classes=3), tmp_path / "m.npz")
+    with pytest.raises(ConfigError, match="m.npz has changed since it was opened. Open it again"):
+        zoo.save(opened, tmp_path / "again.npz")
 
 
 def test_lora_is_folded_too():

@@ -140,6 +140,8 @@ def open_split(folder, split):
         numbers = dict(zip([mask for _, mask in every], pool.map(check_pair, every), strict=True))
     classes = name_classes(Path(os.path.expanduser(folder)), numbers)
     images, _, masks = zip(*sorted(chosen), strict=True)
+    if not any(numbers[mask] - {IGNORED} for mask in masks):
+        raise DataError(f"No mask of {folder} ({split}) has a pixel that counts: all of them are {IGNORED}.")
     return MaskedFiles(images, masks), classes
 
 
