@@ -28,8 +28,10 @@ MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.3, 0.4)
 
 def vit(**arguments):
     keras.utils.set_random_seed(0)
-    known = {"labels": LABELS, "preprocessing": Preprocessing((32, 32), mean=MEAN, std=STD)}
-    return shaken(VisionTransformer(**TINY, num_classes=6, **(known | arguments)))
+    known = {**TINY, "labels": LABELS, "preprocessing": Preprocessing((32, 32), mean=MEAN, std=STD), **arguments}
+    if known["preprocessing"]:
+        known["image_size"] = known["preprocessing"].image_size
+    return shaken(VisionTransformer(num_classes=6, **known))
 
 
 @pytest.fixture(scope="module")
