@@ -78,9 +78,8 @@ class PatchesToPixels(ConfiguredLayer):
     def call(self, x, images):
         (h, w), c = ops.shape(images)[1:3], x.shape[-1]
         rows, columns = (h // self.step[0], w // self.step[1]) if self.step else ops.shape(x)[1:3]
-        down, across = (
-            (rows * self.step[0], columns * self.step[1]) if self.step else (h, w)
-        )  # a remainder has no patch
+        # Pixels: a remainder has no patch.
+        down, across = (rows * self.step[0], columns * self.step[1]) if self.step else (h, w)
         x = ops.matmul(between_centres(rows, h, down, x.dtype), ops.reshape(x, (-1, rows, columns * c)))
         return ops.matmul(between_centres(columns, w, across, x.dtype), ops.reshape(x, (-1, h, columns, c)))
 
