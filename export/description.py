@@ -65,7 +65,8 @@ def find_probabilities(model):
 
 
 def describe_model(model, source, shapes, preprocessing, extra=None, further_outputs=()) -> dict[str, Any]:
-    """A dictionary of plain values for a model's metadata; unknown values are None.
+    """A dictionary of plain values for a model's metadata; unknown values are None, as are the "probabilities" of a
+    model whose output is a vector.
 
     Args:
         model: the user's model; its labels and config are described if it has them.
@@ -78,7 +79,10 @@ def describe_model(model, source, shapes, preprocessing, extra=None, further_out
     """
     import keras
 
+    from keras_vit.models.vectors import gives_vectors
+
     config = getattr(model, "config", None)
+    is_vector = hasattr(config, "classifier") and gives_vectors(model)
     labels = getattr(model, "labels", None)
     fields = None
     if dataclasses.is_dataclass(config) and not isinstance(config, type):
@@ -93,7 +97,7 @@ def describe_model(model, source, shapes, preprocessing, extra=None, further_out
         "further_outputs": list(further_outputs),
         "preprocessing": describe_preprocessing(preprocessing),
         "labels": None if labels is None else list(labels),
-        "probabilities": find_probabilities(source),
+        "probabilities": None if is_vector else find_probabilities(source),
         "config": fields,
         "source": None,
         "licence": None,

@@ -123,12 +123,6 @@ def pixel_shares(logits):
     return np.bincount(logits.argmax(-1).ravel(), minlength=logits.shape[-1]) / logits[..., 0].size
 
 
-def gives_vectors(about):
-    """Whether outputs are vectors: there are no names, and no classes or a projection without bias as head."""
-    config = about.get("config") or {}
-    return not about["labels"] and (config.get("num_classes") == 0 or config.get("head_bias") is False)
-
-
 def main():
     about = json.loads((HERE / "model.json").read_text("utf-8"))
     artefacts = about["artefacts"]
@@ -141,7 +135,7 @@ def main():
     if not chosen or not (HERE / arguments.model).exists():
         sys.exit(f"There is no {printable(arguments.model)} beside this script. Expected a file that model.json lists.")
     run = load_model(chosen[0])
-    to_probabilities = {"softmax": softmax, "sigmoid": sigmoid, "output": np.asarray}[about["probabilities"]]
+    to_probabilities = {"softmax": softmax, "sigmoid": sigmoid, "output": np.asarray}.get(about["probabilities"])
     Image.MAX_IMAGE_PIXELS = None  # MOST_PIXELS is stricter
     failed = False
     for path in arguments.images:
@@ -152,7 +146,7 @@ def main():
             failed = True
             continue
         logits = run(x[None])[0].astype("float64")
-        if gives_vectors(about):
+        if to_probabilities is None:
             print(printable(path), *(f"{x:.6g}" for x in logits.ravel()), sep="\t")
             continue
         probabilities = to_probabilities(logits) if logits.ndim == 1 else pixel_shares(logits)

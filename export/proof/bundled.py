@@ -91,7 +91,7 @@ FIELDS = {
     "further_outputs": are_further_outputs,
     "preprocessing": (None, is_preprocessing),
     "labels": (None, some(str, 0, LENGTHS)),
-    "probabilities": ("softmax", "sigmoid", "output"),
+    "probabilities": (None, "softmax", "sigmoid", "output"),
     "config": (None, dict),
     "versions": {str: str},
     "artefacts": [ARTEFACT],

@@ -59,7 +59,7 @@ def write(order: Order, path: Path, further_outputs: tuple[str, ...] = ()) -> di
     Signatures: "serving_default", also named "serve", takes float inputs. A classifier that knows its preprocessing
     also has "serve_uint8", images (n, h, w, c) of any one size, and with one or three channels "serve_bytes", encoded
     JPEG or PNG files (n,); both return "probabilities", "logits" unless the model's output is probabilities, and, if
-    the model knows its labels, "label". Each of `endpoints` names a method of the model that takes its inputs, such as
+    the model knows its labels, "label"; a model whose output is a vector returns "vectors". Each of `endpoints` names a method of the model that takes its inputs, such as
     "features".
 
     If Keras runs on JAX, a process with TensorFlow writes the folder.

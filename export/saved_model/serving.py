@@ -97,7 +97,9 @@ def decode(encoded, channels):
 
 
 def build_answer(outputs, about):
-    """A server's answer: logits, probabilities and, if the classes have names, the best one's."""
+    """A server's answer: logits, probabilities and, if the classes have names, the best one's; or vectors."""
+    if about["probabilities"] is None:
+        return {"vectors": outputs}
     if about["probabilities"] == "output":
         result = {"probabilities": outputs}
     else:

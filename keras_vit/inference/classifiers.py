@@ -14,6 +14,7 @@ from keras_vit.models.config import Classifier, ProbabilityKind
 from keras_vit.models.folding import fold_in_place
 from keras_vit.models.preprocessing import Preprocessing, require_described
 from keras_vit.models.variants import VARIANTS
+from keras_vit.models.vectors import gives_vectors
 from keras_vit.training.runs.folder import model_of
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class ExportedConfig:
     num_classes: int
     num_channels: int
     image_size: tuple[int, int]
-    probabilities: ProbabilityKind | Literal["output"]
+    probabilities: ProbabilityKind | Literal["output"] | None
     classifier: Classifier = "gap"  # or "patches", if an image has several rows of outputs
 
 
@@ -39,7 +40,8 @@ class ExportedModel:
         preprocessing: its preprocessing of uint8 images.
         labels: names of its classes, or None.
         shape: shape of its outputs for one image; the last length is the number of classes.
-        probabilities: how they become probabilities, as for `VisionTransformer`; "output" if they are.
+        probabilities: how they become probabilities, as for `VisionTransformer`; "output" if they are; None if outputs are
+            vectors.
     """
 
     def __init__(
@@ -48,7 +50,7 @@ class ExportedModel:
         preprocessing: Preprocessing,
         labels: tuple[str, ...] | None,
         shape: tuple[int, ...],
-        probabilities: ProbabilityKind | Literal["output"] = "softmax",
+        probabilities: ProbabilityKind | Literal["output"] | None = "softmax",
     ):
         self.name, self.preprocessing, self.labels = artefact.path.name, preprocessing, labels
         self.path = artefact.path
@@ -99,7 +101,7 @@ def open_classifier(
     ('cat', 'dog')
     """
     model = open_model(model, like)
-    if not model.config.num_classes:
+    if not model.config.num_classes or model.config.probabilities is None:
         raise ConfigError(f"{model.name} has no head: its output is features, not classes. Choose a model with a head.")
     return model
 
@@ -144,7 +146,8 @@ def describe_artefact(artefact, like):
         )
     else:
         source = open_model(like)
-        preprocessing, labels, probabilities = source.preprocessing, source.labels, source.config.probabilities
+        preprocessing, labels = source.preprocessing, source.labels
+        probabilities = None if gives_vectors(source) else source.config.probabilities
     shape = find_shape(artefact, preprocessing, labels)
     return ExportedModel(artefact, preprocessing, labels, shape, probabilities)
 

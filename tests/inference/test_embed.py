@@ -9,6 +9,7 @@ import time
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from PIL import Image
 from sklearn.neighbors import NearestNeighbors
 
@@ -168,9 +169,15 @@ def test_the_nearest_are_scikit_learns():
 def test_exported_vectors(photos):
     body = zoo.load("ViT-Test/4", weights=None, num_classes=0)
     expected = keras_vit.embed(body, read_all(photos))
-    export.bundle(body, "dist", formats=["onnx", "tflite"])
+    export.bundle(body, "dist", formats=["onnx", "saved_model", "tflite"])
     for place in ("dist", "dist/model.onnx", "dist/model.tflite"):
         np.testing.assert_allclose(keras_vit.embed(place, read_all(photos)), expected, atol=1e-4)
+        with pytest.raises(ConfigError, match="its output is features, not classes"):
+            keras_vit.predict(place, read_all(photos))
+    loaded = tf.saved_model.load("dist/saved_model/1")
+    served = loaded.serve_uint8(np.array(Image.open(read_all(photos)[0]).convert("RGB"))[None])
+    assert list(served) == ["vectors"]
+    np.testing.assert_allclose(served["vectors"], expected[:1], atol=1e-4)
     export.convert(zoo.load(MODEL), "classifier.onnx")
     with pytest.raises(ConfigError, match="is an exported classifier.*num_classes=0"):
         keras_vit.embed("classifier.onnx", read_all(photos))
