@@ -107,6 +107,7 @@ def search_fields(
         folder,
         every=every,
         seed=settings.seed,
+        settings={**settings.as_recorded(), **settings.digests()},
         tell=tell_score,
         microbatches=microbatches,
         **compile_arguments(settings, examples),

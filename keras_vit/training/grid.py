@@ -173,6 +173,7 @@ def search_recipe(
     *,
     every: int = 500,
     seed: int = 0,
+    settings: Mapping[str, Any] | None = None,
     tell: Callable[[dict[str, Any], float | None], None] | None = None,
     **compile_arguments: Any,
 ) -> SearchResult:
@@ -190,6 +191,8 @@ def search_recipe(
             stores nothing.
         every: steps between the checkpoints in that folder.
         seed: seed of each model and its dropout, so that no point depends on the points before it.
+        settings: what else the scores depend on, such as the names of model and data, of JSON's types: a search
+            continues only with the same.
         tell: called with each point and its accuracy.
         compile_arguments: arguments of `recipe.compile`.
 
@@ -213,7 +216,7 @@ def search_recipe(
         raise ConfigError(f"There is nothing to search: give fields of {recipe.name} and values to try.")
     home = Path(folder) if folder else None
     points = make_points(recipe, grid)
-    asked = {"recipe": dataclasses.asdict(recipe), "points": points, "seed": seed}
+    asked = {"recipe": dataclasses.asdict(recipe), "points": points, "seed": seed, "settings": settings}
     results = ResultsFile(home / SCORES, asked) if home else None
     scores = []
     for number, point in enumerate(points):

@@ -130,6 +130,9 @@ def test_a_search_by_masked_patches(tmp_path):
     assert model.encoder.config.position_embedding == "2d"
     found = search_fields(settings, recipe, tmp_path / "search", print, 2, make_grid(settings, recipe))
     assert found.best == {"weight_decay": 0.1} and 0 <= found.accuracy <= 1
+    other = dataclasses.replace(settings, augmentation="light1")
+    with pytest.raises(ConfigError, match="were begun with augmentation=None. Received: augmentation='light1'"):
+        search_fields(other, recipe, tmp_path / "search", print, 2, make_grid(other, recipe))
 
 
 def test_the_command_line(keras_vit, tmp_path):
