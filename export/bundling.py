@@ -17,7 +17,7 @@ import numpy as np
 from keras_vit.errors import ExportError
 from keras_vit.export.card import predict_source, write_card
 from keras_vit.export.conversion import Options, write_proved
-from keras_vit.export.description import describe_outputs, describe_preprocessing
+from keras_vit.export.description import describe_outputs
 from keras_vit.export.formats import FORMATS, NAMES, QUANTIZE, USUAL, Quantize, format_named, require_known_operations
 from keras_vit.export.preparation import prepare
 from keras_vit.export.proof.bundled import EXAMPLES, MOST_EXAMPLES, read_examples, read_model_json, write_examples
@@ -97,7 +97,7 @@ def bundle(
     if web:
         require_page(source, vendor, references)
     names = ["README.md", "examples.npz", "model.json", *layout_files(source, web_layout)]
-    names += ["predict.py"] if describe_preprocessing(source.preprocessing) else []
+    names += ["predict.py"] if source.describe(source.choose_shapes())["preprocessing"] else []
     names += [f"{PAGE}/{name}" for name in TEXTS] if web else []
     names += [name for row in rows for name in row.bundled_files()]
     with stage(out, names, is_folder=True, tell=tell) as staging:

@@ -299,7 +299,8 @@ class Source:
 
     def describe(self, shapes, further_outputs=()):
         """See `describe_model`."""
-        return describe_model(self.model, self.functional, shapes, self.preprocessing, self.metadata, further_outputs)
+        preprocessing = self.preprocessing if len(shapes) == 1 else None  # which is of images alone
+        return describe_model(self.model, self.functional, shapes, preprocessing, self.metadata, further_outputs)
 
 
 def prepare(model: keras.Model, **options) -> Source:

@@ -11,7 +11,7 @@ from collections import Counter
 import numpy as np
 
 from keras_vit.errors import ConfigError, describe_unknown
-from keras_vit.layers.interpolation import resize_line, resize_offsets, resize_patches, resize_positions
+from keras_vit.layers.interpolation import resize_line, resize_offsets, resize_patches, resize_positions, resize_steps
 from keras_vit.models.classifier import as_labels
 from keras_vit.models.config import ResNetConfig, ViTConfig, change, drop_inapplicable
 from keras_vit.models.cost import positioned_prefix
@@ -153,7 +153,9 @@ def set_head(tensors, source, target, new_head):
 
 
 def set_channels(tensors, source, target):
-    """Repeats the channels, or adds those left over to the others; the response to a grey image stays the same."""
+    """Repeats the channels, or adds those left over to the others; the response to a grey image stays the same, but
+    for kernels that are standardized after it.
+    """
     old, new = source.num_channels, target.num_channels
     name = next((name for name in ("conv_root/kernel", ROOT, PATCHES) if name in tensors), None)
     if old == new or name is None:
@@ -198,7 +200,7 @@ def set_grid(tensors, source, target, interpolation):
     def resize_tokens(values):
         return resize_positions(values, prefix, source.grid, target.grid, interpolation)
 
-    def resize_steps(values):
+    def resize_relative(values):
         return resize_offsets(values, source.grid, target.grid, interpolation)
 
     # {end of a tensor's name: (axis to resize, its length, function)}
@@ -206,7 +208,7 @@ def set_grid(tensors, source, target, interpolation):
         "pos_embedding": (1, prefix + rows * columns, resize_tokens),
         "row_embedding": (0, rows, functools.partial(resize_line, length=rows, interpolation=interpolation)),
         "column_embedding": (0, columns, functools.partial(resize_line, length=columns, interpolation=interpolation)),
-        "relative_embedding": (0, 2 * rows * columns - 1, resize_steps),
+        "relative_embedding": (0, 2 * rows * columns - 1, resize_relative),
     }
     for name, tensor in tensors.items():
         kind = kinds.get(name.rpartition("/")[2])
@@ -221,7 +223,7 @@ def set_line_offsets(tensors, source, target, interpolation):
         if match and source.image_size[axis] != target.image_size[axis]:
             offsets = tensors[name].shape[0]
             length = 2 * ((offsets + 1) // 2 * target.image_size[axis] // source.image_size[axis]) - 1
-            resize = functools.partial(resize_line, length=length, interpolation=interpolation)
+            resize = functools.partial(resize_steps, axis=0, new=length, interpolation=interpolation)
             tensors[name] = tensors[name].with_length(0, length, resize)
 
 

@@ -15,7 +15,7 @@ from keras_vit.extras import require
 ANSWERED = ("preprocessing", "labels", "probabilities")  # what an answer to images needs of a description
 
 
-def is_image_classifier(model, about):
+def takes_images(model, about):
     """Whether the model takes images, has a preprocessing for them, and gives one row of outputs per image."""
     single = len(model.inputs) == len(model.outputs) == 1
     return single and about.get("preprocessing") is not None and len(model.outputs[0].shape) == 2
@@ -56,11 +56,11 @@ def write_elsewhere(order, path):
 def write(order: Order, path: Path, further_outputs: tuple[str, ...] = ()) -> dict[str, str]:
     """Writes the folder `path`; only other formats use `further_outputs`, see `formats`.
 
-    Signatures: "serving_default", also named "serve", takes float inputs. A classifier that knows its preprocessing
-    also has "serve_uint8", images (n, h, w, c) of any one size, and with one or three channels "serve_bytes", encoded
-    JPEG or PNG files (n,); both return "probabilities", "logits" unless the model's output is probabilities, and, if
-    the model knows its labels, "label"; a model whose output is a vector returns "vectors". Each of `endpoints` names a method of the model that takes its inputs, such as
-    "features".
+    Signatures: "serving_default", also named "serve", takes float inputs. A model of images that knows its
+    preprocessing also has "serve_uint8", images (n, h, w, c) of any one size, and with one or three channels
+    "serve_bytes", encoded JPEG or PNG files (n,). Both return "probabilities", "logits" unless the model's output is
+    probabilities, and, if the model knows its labels, "label"; or "vectors" of a model without a head. Each of
+    `endpoints` names a method of the model that takes its inputs, such as "features".
 
     If Keras runs on JAX, a process with TensorFlow writes the folder.
     """
@@ -81,7 +81,7 @@ def write(order: Order, path: Path, further_outputs: tuple[str, ...] = ()) -> di
     inputs = zip(model.inputs, order.shapes, strict=True)
     signature = [tf.TensorSpec(shape, x.dtype, name=x.name) for x, shape in inputs]
     archive.add_endpoint("serve", make_serve(model, further_outputs), signature)
-    if is_image_classifier(model, order.description):
+    if takes_images(model, order.description):
         from keras_vit.export.saved_model import serving
 
         for name, (function, argument) in serving.image_endpoints(model, order.description).items():

@@ -23,8 +23,7 @@ from keras_vit.console import Console, make_table, say
 from keras_vit.data.datasets.schemes import find_scheme, require_dataset
 from keras_vit.evaluation.paper import describe_published, find_published, name_variant
 from keras_vit.files import write_whole
-from keras_vit.trainers.provenance import read_dataset
-from keras_vit.training.runs.folder import describe_weights
+from keras_vit.training.runs.folder import describe_weights, read_config
 
 MOST = 20  # classes to print; if there are more, half as many, the least recognized
 DRAWN = 12  # most confident mistakes
@@ -101,22 +100,25 @@ def choose_split(dataset: str, model: str) -> tuple[str, str | None]:
         return split, None
     if split == "validation":
         return split, f"{dataset} has no images of the split test. Those held out for validation are evaluated."
-    if trained_on(model, find_scheme(dataset)[1]):
+    trained = find_trained_split(model, find_scheme(dataset)[1])
+    if trained == "train":
         return "validation", f"The run was trained on {dataset}: the images that it held out are evaluated."
-    return "train+validation", (
-        f"{dataset} has no splits: all of its images are evaluated. If the model was trained on them, choose "
-        "--split validation."
-    )
+    advice = "If the model was trained on them, choose --split validation."
+    if trained:
+        advice = "The run was trained on them, so it knows them."
+    return "train+validation", f"{dataset} has no splits: all of its images are evaluated. {advice}"
 
 
-def trained_on(model, path):
-    """Whether the model is a run, or a file of one, that was trained on that folder."""
+def find_trained_split(model, path):
+    """The split of that folder that a run was trained on, if the model is one, or a file of one; None for others."""
     place = Path(model)
-    scheme, _, folder = (read_dataset(place / "model.keras" if place.is_dir() else place) or "").partition(":")
+    settings = read_config(place if place.is_dir() else place.parent).get("settings", {})
+    scheme, _, folder = settings.get("dataset", "").partition(":")
     try:
-        return scheme in ("folder", "masks") and os.path.samefile(os.path.expanduser(folder), os.path.expanduser(path))
+        same = os.path.samefile(os.path.expanduser(folder), os.path.expanduser(path))
     except (OSError, ValueError):
-        return False
+        return None
+    return settings.get("split", "train") if same and scheme in ("folder", "masks") else None
 
 
 def write_evaluation(facts, found, predictions, names, examples, out):

@@ -108,6 +108,8 @@ def predict_images(model, paths, writer, out, top, batch_size):
                 open(path, "w", encoding="utf-8") as file,
             ):
                 writer(predictions, file)
+                if len(unreadable) == len(paths):
+                    raise ImageError(f"None of the images can be read; {out} is not written.")
         elif writer is not None:
             writer(predictions, sys.stdout)
         else:

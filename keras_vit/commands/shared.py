@@ -16,6 +16,7 @@ from keras_vit.commands.parsing import complete_from, complete_place
 from keras_vit.console import Console
 from keras_vit.data.augment.rows import AUGMENTATIONS
 from keras_vit.data.datasets.schemes import DATASETS, describe_schemes
+from keras_vit.errors import LARGEST, ConfigError
 from keras_vit.files import require_local
 from keras_vit.trainers.settings import parameters_of_settings
 from keras_vit.training.recipe_rows import RECIPES
@@ -39,7 +40,7 @@ ANY_MODEL = "A name that `keras-vit list` shows, a checkpoint, the folder of a r
 AnyModel = Annotated[str, typer.Argument(help=f"{ANY_MODEL} Also as `--model MODEL`.", autocompletion=complete_place)]
 AskedModel = Annotated[str, typer.Option("--model", help=ANY_MODEL, autocompletion=complete_place)]
 Data = Annotated[str, typer.Option("--data", help=describe_schemes(), autocompletion=complete_dataset)]
-BatchSize = Annotated[int, typer.Option(min=1, help="Images at a time; this changes only the speed.")]
+BatchSize = Annotated[int, typer.Option(min=1, max=LARGEST, help="Images at a time; this changes only the speed.")]
 Like = Annotated[
     str | None,
     typer.Option(
@@ -80,6 +81,8 @@ def try_file(out: Path | None) -> Path | None:
     """A callback like `try_folder`, for a file."""
     if out is not None:
         require_local(out)
+        if out.is_dir():
+            raise ConfigError(f"{out} is a folder. Expected a file to write.")
         require_writable(out.absolute().parent)
     return out
 

@@ -16,7 +16,7 @@ from keras_vit.errors import shorten
 from keras_vit.evaluation.scores import count_confusion
 from keras_vit.files import as_cell
 from keras_vit.masked_patches.model import draw_masked_patches as draw_masked_patches  # public in this room
-from keras_vit.models.preprocessing import to_pixels, to_probabilities
+from keras_vit.models.preprocessing import require_finite, to_pixels, to_probabilities
 from keras_vit.pages import SHADES, write_figure
 
 MOST_CLASSES = 30
@@ -88,7 +88,7 @@ def collect(
     columns, worst, times, single = [], [], [], True
     for images, kept, labels, logits in predict_batches(predict, batches, tell):
         single = labels.ndim == 1
-        columns.append(score_batch(to_probabilities(logits.astype("float32"), model), labels))
+        columns.append(score_batch(to_probabilities(require_finite(logits.astype("float64"), model), model), labels))
         if keep and single:
             images, (ranks, confidence, predicted, _) = np.asarray(images)[kept], columns[-1]
             wrong = np.flatnonzero(ranks)

@@ -49,9 +49,13 @@ def require_images(images: Any, num_channels: int) -> None:
             f"preprocessing takes pixels, not a file. Received: a {type(images).__name__}. "
             "keras_vit.predict(model, path) reads files."
         )
-    images = images if hasattr(images, "shape") else np.asarray(images)
+    if not hasattr(images, "shape"):
+        sizes = {np.shape(image) for image in images}
+        if len(sizes) > 1:
+            raise ImageError(f"preprocessing takes images of one size at a time. Received: {sorted(sizes)}.")
+        images = np.asarray(images)
     shape = tuple(images.shape)
-    if len(shape) != 4 or shape[-1] not in (None, num_channels):
+    if len(shape) != 4 or shape[-1] not in (None, num_channels) or 0 in shape[1:]:
         raise ImageError(
             f"preprocessing takes images of the shape (n, height, width, {num_channels}). Received: {shape}. "
             "keras_vit.predict(model, image) takes one image of any kind."

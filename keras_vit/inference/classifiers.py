@@ -40,7 +40,7 @@ class ExportedModel:
         preprocessing: its preprocessing of uint8 images.
         labels: names of its classes, or None.
         shape: shape of its outputs for one image; the last length is the number of classes.
-        probabilities: how they become probabilities, as for `VisionTransformer`; "output" if they are; None if outputs are
+        probabilities: how they become probabilities, as for `VisionTransformer`; "output" if they are; None for
             vectors.
     """
 
@@ -101,7 +101,7 @@ def open_classifier(
     ('cat', 'dog')
     """
     model = open_model(model, like)
-    if not model.config.num_classes or model.config.probabilities is None:
+    if model.config.probabilities is None if isinstance(model, ExportedModel) else gives_vectors(model):
         raise ConfigError(f"{model.name} has no head: its output is features, not classes. Choose a model with a head.")
     return model
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keras_vit.errors import ConfigError, ImageError, without_secrets
+from keras_vit.errors import COUNT, ConfigError, ImageError, require_within, without_secrets
 from keras_vit.files import make_folder, sha256, write_whole
 from keras_vit.images.pillow import describe_missing
 from keras_vit.inference.classifiers import ExportedModel, open_model
@@ -94,8 +94,7 @@ def embed_each(
     >>> [vector.shape for _, vector in embed_each(model, [np.zeros((8, 8, 3), "uint8")])]
     [(64,)]
     """
-    if batch_size < 1:
-        raise ConfigError(f"batch_size must be at least 1. Received: batch_size={batch_size}.")
+    require_within(COUNT, batch_size=batch_size)
     model = open_model(model)
     answers = ask(model, vector_reader(model, vector), images, batch_size, skip)
     scale = unit_vectors if normalize else np.asarray

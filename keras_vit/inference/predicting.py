@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import numpy as np
 
-from keras_vit.errors import ConfigError, ImageError, printable
+from keras_vit.errors import COUNT, ImageError, printable, require_within
 from keras_vit.inference.classifiers import ExportedModel, open_classifier
 from keras_vit.inference.listing import list_images, means_several, read_from_anywhere
-from keras_vit.models.preprocessing import to_probabilities
+from keras_vit.models.preprocessing import require_finite, to_probabilities
 
 if TYPE_CHECKING:
     import keras
@@ -145,9 +145,7 @@ def predict_each(
     >>> [prediction.name for prediction in predict_each(model, images, batch_size=2)]
     ['cat', 'cat', 'cat', 'cat', 'cat']
     """
-    for name, value in (("top", top), ("batch_size", batch_size)):
-        if value < 1:
-            raise ConfigError(f"{name} must be at least 1. Received: {name}={value}.")
+    require_within(COUNT, top=top, batch_size=batch_size)
     model = open_classifier(model)
     answers = ask(model, model.predict_on_batch, images, batch_size, skip)
     return (found for batch, logits in answers for found in as_predictions(model, batch, np.asarray(logits), top))
@@ -198,8 +196,7 @@ def ask(model, run, images, batch_size, skip, with_pixels=False):
 
 
 def as_predictions(model, images, logits, top):
-    if not np.isfinite(logits).all():
-        raise ConfigError(f"{model.name} gave numbers that are not finite (NaN or infinity). Are its weights damaged?")
+    require_finite(logits, model)
     if logits.ndim == 4:
         counts = [np.bincount(mask.ravel(), minlength=logits.shape[-1]) for mask in logits.argmax(-1)]
         probabilities = np.array(counts) / logits[0, ..., 0].size

@@ -107,6 +107,16 @@ def raster_offsets(grid):
     return rows * columns - 1 + down[:, None] * columns + right
 
 
+def resize_steps(values, axis, new, interpolation):
+    """Resizes one axis of embeddings of steps: the first, the middle and the last stay the same.
+
+    A single one is that of no step, in the middle.
+    """
+    if new == 1:
+        return np.take(values, [values.shape[axis] // 2], axis)
+    return resize_axis(values, axis, new, interpolation).astype(values.dtype)
+
+
 def resize_offsets(values, old_grid, new_grid, interpolation="linear"):
     """Resizes embeddings (2 * rows * columns - 1, d) of the offsets between patches in raster order to another grid.
 
@@ -116,7 +126,7 @@ def resize_offsets(values, old_grid, new_grid, interpolation="linear"):
     """
     steps = values[raster_offsets(old_grid)]  # (2 rows - 1, 2 columns - 1, d)
     for axis, new in enumerate(new_grid):
-        steps = resize_axis(steps, axis, 2 * new - 1, interpolation)
+        steps = resize_steps(steps, axis, 2 * new - 1, interpolation)
     rows, columns = new_grid
     pairs = np.outer(*(side - np.abs(np.arange(1 - side, side)) for side in new_grid))
     total = np.zeros((2 * rows * columns - 1, values.shape[1]))
@@ -126,10 +136,7 @@ def resize_offsets(values, old_grid, new_grid, interpolation="linear"):
 
 
 def resize_line(values, length, interpolation):
-    """Resizes embeddings (old, d) of the places along a line, or of the offsets between them, to another length.
-
-    Offsets scale with the line: the first, the middle and the last embedding stay the same.
-    """
+    """Resizes embeddings (old, d) of the places along a line to another length."""
     return resize_axis(values, 0, length, interpolation).astype(values.dtype)
 
 

@@ -51,7 +51,7 @@ class Preprocessing:
             both sides (timm's names).
 
     Called on uint8 images (n, h, w, c) of any one size, it returns float32 `(n, *image_size, c)`. Other shapes, and
-    numbers other than pixels from 0 to 255, such as floats up to 1, raise an ImageError.
+    numpy arrays of other numbers than pixels from 0 to 255, such as floats up to 1, raise an ImageError.
 
     >>> tuple(Preprocessing((224, 224))(np.zeros((1, 300, 400, 3), "uint8")).shape)
     (1, 224, 224, 3)
@@ -156,6 +156,13 @@ def to_pixels(image, model):
     """Undoes the normalization of a model's input: (..., h, w, c) in [0, 1]."""
     preprocessing = model.preprocessing
     return np.clip(image * np.array(preprocessing.std) + np.array(preprocessing.mean), 0, 1)
+
+
+def require_finite(logits, model):
+    """Returns the logits; refuses those of a damaged model."""
+    if not np.isfinite(logits).all():
+        raise ConfigError(f"{model.name} gave numbers that are not finite (NaN or infinity). Are its weights damaged?")
+    return logits
 
 
 def to_probabilities(logits, model):

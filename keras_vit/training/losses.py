@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import math
+
 import keras
 from keras import ops
 
 from keras_vit.errors import ConfigError
 
-# Thresholds: so many steps from -RANGE to RANGE; beyond, the sigmoid is within 1e-7 of 0 or 1.
-RANGE, STEPS = 16.0, 4096
+# Thresholds: so many steps of a logit's inverse hyperbolic sine, from -RANGE to RANGE: logits up to 200.
+RANGE, STEPS = 6.0, 4096
 
 
-def to_shares(labels, logits):
+def to_shares(labels, logits, unknown=0.0):
     """Labels as float rows like `logits`, (..., classes): the share of each class.
 
     Args:
         labels: class numbers (n,) or (n, 1), or rows (n, classes): one-hot, mixed or of several classes. With one
             logit: 0 or 1, or a share between them, (n,) or (n, 1).
         logits: (n, classes).
+        unknown: the shares of a number that is no class.
     """
     classes = logits.shape[-1]
     if len(labels.shape) < len(logits.shape):
         labels = ops.expand_dims(labels, -1)
     if labels.shape[-1] == 1 and classes > 1:
-        labels = ops.one_hot(ops.cast(ops.squeeze(labels, -1), "int32"), classes)
+        numbers = ops.cast(labels, "int32")
+        known = ops.logical_and(numbers >= 0, numbers < classes)
+        labels = ops.where(known, ops.one_hot(ops.squeeze(numbers, -1), classes), unknown)
     if None not in (labels.shape[-1], classes) and labels.shape[-1] != classes:
         raise ConfigError(
             f"Labels must be class numbers, or rows of {classes} classes, as many as the model has. "
@@ -40,6 +45,8 @@ class ClassLoss(keras.losses.Loss):
         dtype: dtype of the computation.
     """
 
+    unknown = 0.0
+
     def __init__(
         self,
         label_smoothing: float = 0.0,
@@ -53,7 +60,15 @@ class ClassLoss(keras.losses.Loss):
     def smooth(self, labels, logits):
         """Smooths labels (n, classes); labels of one logit move towards 1/2."""
         spread = self.label_smoothing / max(logits.shape[-1], 2)
-        return to_shares(labels, logits) * (1.0 - self.label_smoothing) + spread
+        return to_shares(labels, logits, self.unknown) * (1.0 - self.label_smoothing) + spread
+
+    def cross_entropy(self, labels, logits):
+        """Cross-entropy of labels with the softmax of logits (..., classes): (...)."""
+        if logits.shape[-1] == 1:
+            raise ConfigError(
+                "The softmax of one logit is always 1. Give the model two classes, or use SigmoidLoss for one class."
+            )
+        return -ops.sum(self.smooth(labels, logits) * ops.log_softmax(logits), axis=-1)
 
     def get_config(self):
         return {**super().get_config(), "label_smoothing": self.label_smoothing, "dtype": self.dtype}
@@ -63,16 +78,17 @@ class ClassLoss(keras.losses.Loss):
 class SoftmaxLoss(ClassLoss):
     """Cross-entropy with the softmax of the logits.
 
-    For several predictions per example, logits (n, ..., classes) and class numbers (n, ...), it is their mean.
+    For several predictions per example, logits (n, ..., classes) and class numbers (n, ...), it is their mean. Of a
+    number that is no class, below 0 or as large as the number of classes, the loss is NaN.
 
     >>> f"{SoftmaxLoss()(np.array([1]), np.zeros((1, 4))):.3f}"  # log 4
     '1.386'
     """
 
+    unknown = math.nan
+
     def call(self, y_true, y_pred):
-        if y_pred.shape[-1] == 1:
-            raise ConfigError("The softmax of one logit is always 1. Give the model two classes, or use SigmoidLoss.")
-        losses = -ops.sum(self.smooth(y_true, y_pred) * ops.log_softmax(y_pred), axis=-1)
+        losses = self.cross_entropy(y_true, y_pred)
         return ops.mean(losses, axis=tuple(range(1, len(losses.shape)))) if len(losses.shape) > 1 else losses
 
 
@@ -87,7 +103,7 @@ class PixelLoss(ClassLoss):
     """
 
     def call(self, y_true, y_pred):
-        return -ops.sum(self.smooth(y_true, y_pred) * ops.log_softmax(y_pred), axis=-1)
+        return self.cross_entropy(y_true, y_pred)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -169,9 +185,9 @@ class Accuracy(keras.metrics.Mean):
 class MeanAveragePrecision(keras.metrics.Metric):
     """Mean over the classes of the average precision: the sum of (R_k - R_k-1) P_k over falling thresholds.
 
-    The thresholds are 4,096 steps of 1/128 of a logit, so that the state has a fixed size on any number of replicas;
-    logits that are closer count as equal. `keras_vit.evaluation.evaluate_multi_label` uses scikit-learn's
-    average_precision_score, which is the same to about 1e-3. Classes without an example are left out.
+    The thresholds are 4,096 steps, of 0.003 around 0 and of 0.3 % of larger logits, so that the state has a fixed size
+    on any number of replicas; logits that are closer count as equal. `keras_vit.evaluation.evaluate_multi_label` uses
+    scikit-learn's average_precision_score, which is the same to about 1e-3. Classes without an example are left out.
 
     Args:
         num_classes: number of logits.
@@ -198,7 +214,8 @@ class MeanAveragePrecision(keras.metrics.Metric):
         weights = ops.ones_like(labels)
         if sample_weight is not None:
             weights = weights * ops.reshape(ops.cast(sample_weight, "float32"), (-1, 1))
-        step = ops.floor((ops.clip(logits, -RANGE, RANGE) + RANGE) * ((STEPS - 1) / (2 * RANGE)))
+        scaled = ops.clip(ops.arcsinh(logits), -RANGE, RANGE)
+        step = ops.floor((scaled + RANGE) * ((STEPS - 1) / (2 * RANGE)))
         place = ops.cast(step, "int32") + STEPS * ops.arange(self.num_classes, dtype="int32")
         for variable, share in ((self.positives, labels), (self.negatives, 1 - labels)):
             values, places = ops.reshape(share * weights, (-1,)), ops.reshape(place, (-1,))

@@ -85,6 +85,10 @@ def test_which_split_is_evaluated(keras_vit, root, tmp_path, monkeypatch):
     assert json.loads(done.out)["top1"]["count"] < 21
     for models, common in ((["dist", "ViT-B/16"], "train+validation"), (["dist", str(tmp_path / "run")], "validation")):
         assert compare.choose_common_split("folder:photos", models)[0] == common
+    settings = {"dataset": f"folder:{root / 'photos'}", "split": "train+validation"}
+    (tmp_path / "run/config.json").write_text(json.dumps({"settings": settings}))
+    split, said = evaluate.choose_split("folder:photos", str(tmp_path / "run"))
+    assert split == "train+validation" and "The run was trained on them" in said
     for other in ("model.keras", "dist", "ViT-B/16"):
         assert evaluate.choose_split("folder:photos", other)[0] == "train+validation"
     split = tmp_path / "split"
@@ -114,7 +118,9 @@ def test_predict(keras_vit, root, tmp_path, monkeypatch):
     (root / "photos/torn.png").write_bytes(b"torn")
     done = keras_vit("predict", "photos/*.png", "photos/cat", "--model", "model.keras", "--csv", "--batch-size", "2")
     again = keras_vit("predict", "photos", "--model", "model.keras", "--out", tmp_path / "p.json")
+    nothing = keras_vit("predict", "photos/torn.png", "--model", "model.keras", "--out", tmp_path / "p.json")
     (root / "photos/torn.png").unlink()
+    assert nothing.status == 1 and "None of the images can be read" in nothing.err  # and the old file stays
     assert done.status == 1 and "photos/torn.png cannot be read" in done.err and len(done.out.splitlines()) == 8
     assert again.status == 1 and "21 of 22 images. 1 could not be read" in again.out
     assert len(json.loads((tmp_path / "p.json").read_text())) == 21

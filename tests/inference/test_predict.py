@@ -158,11 +158,13 @@ def test_preprocessing_refuses_what_would_be_black(model, images, sentence):
 
 
 def test_arguments(model):
-    for arguments in ({"top": 0}, {"batch_size": 0}):
-        with pytest.raises(ConfigError, match="must be at least 1"):
+    for arguments in ({"top": 0}, {"top": 2.5}, {"batch_size": 0}, {"batch_size": "3"}):
+        with pytest.raises(ConfigError, match="must be positive: a whole number"):
             keras_vit.predict(model, PIXELS, **arguments)
     with pytest.raises(ConfigError, match="has no head"):
         keras_vit.predict(zoo.load("ViT-Test/4", weights=None, num_classes=0, num_layers=1), PIXELS)
+    with pytest.raises(ConfigError, match="its output is features, not classes"):  # a projection, as CLIP's
+        keras_vit.predict(zoo.load("ViT-Test/4", weights=None, num_classes=8, head_bias=False), PIXELS)
 
 
 def test_a_model_that_gives_nan_is_refused():

@@ -205,6 +205,18 @@ def test_pictures_of_other_depths(tmp_path):
         read_image(tmp_path / "clear.png", num_channels=5)
 
 
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        ([np.zeros((8, 8, 3), "uint8"), np.zeros((8, 9, 3), "uint8")], "images of one size at a time"),
+        (np.zeros((1, 0, 8, 3), "uint8"), r"Received: \(1, 0, 8, 3\)"),
+    ],
+)
+def test_images_of_no_common_size_and_of_no_pixels(images, message):
+    with pytest.raises(ImageError, match=message):
+        Preprocessing((8, 8))(images)
+
+
 def test_a_picture_too_narrow_to_resize():
     with pytest.raises(ImageError, match="1 x 20000 pixels is too elongated"):
         Preprocessing((224, 224), crop=0.875)(np.zeros((1, 1, 20_000, 3), "uint8"))

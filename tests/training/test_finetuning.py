@@ -261,10 +261,17 @@ def test_class_counts_are_those_of_the_labels():
     np.testing.assert_array_equal(digits.class_counts(), np.bincount(labels[:200], minlength=10))
 
 
-def test_mean_average_precision_is_scikit_learns():
+@pytest.mark.parametrize("number", [-1, 4])
+def test_the_loss_of_a_number_that_is_no_class_is_nan(number):
+    loss = training.SoftmaxLoss(label_smoothing=0.1, reduction=None)(np.array([0, number]), np.zeros((2, 4), "float32"))
+    np.testing.assert_allclose(loss, [np.log(4), np.nan], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("scale", "bias"), [(1, 0), (1, -16.8), (5, 37)])  # the last two as of images and texts
+def test_mean_average_precision_is_scikit_learns(scale, bias):
     labels = (RNG.uniform(size=(300, 5)) < 0.3).astype("float32")
     labels[:, 4] = 0  # a class without an example is left out
-    logits = (RNG.normal(size=(300, 5)) * 3 + 2 * labels).astype("float32")
+    logits = (scale * (RNG.normal(size=(300, 5)) * 3 + 2 * labels) + bias).astype("float32")
     weights = (RNG.uniform(size=300) < 0.8).astype("float32")
     metric = training.MeanAveragePrecision(5)
     for part in np.split(np.arange(300), 3):

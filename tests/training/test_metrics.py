@@ -85,6 +85,8 @@ def test_losses_refuse_what_they_cannot_mean():
         training.Accuracy().update_state(np.zeros((200, 4)), LOGITS)
     with pytest.raises(ConfigError, match="softmax of one logit"):
         training.SoftmaxLoss()(YES, ONE)
+    with pytest.raises(ConfigError, match="softmax of one logit"):
+        training.PixelLoss()(np.zeros((1, 2, 2)), np.zeros((1, 2, 2, 1)))
 
 
 def numpys_accuracy(model, batches):

@@ -98,8 +98,8 @@ def mean_over_pairs(values, old, new):
     for q in range(size):
         for k in range(size):
             (y, x), (v, u) = divmod(q, new_columns), divmod(k, new_columns)
-            down = (v - y) * (rows - 1) / (new_rows - 1) + rows - 1
-            right = (u - x) * (columns - 1) / (new_columns - 1) + columns - 1
+            down = (v - y) * (rows - 1) / max(new_rows - 1, 1) + rows - 1
+            right = (u - x) * (columns - 1) / max(new_columns - 1, 1) + columns - 1
             place = np.array([down, right])[:, None]
             found = [ndimage.map_coordinates(steps[..., c], place, order=1)[0] for c in range(values.shape[1])]
             total[k - q + size - 1] += found
@@ -107,7 +107,7 @@ def mean_over_pairs(values, old, new):
     return total / count[:, None]
 
 
-@pytest.mark.parametrize("new", [(5, 4), (2, 2), (3, 3), (2, 3)])
+@pytest.mark.parametrize("new", [(5, 4), (2, 2), (3, 3), (2, 3), (1, 3), (2, 1)])
 def test_offsets_on_another_grid(new):
     values = np.random.default_rng(0).normal(size=(2 * 6 - 1, 4))
     resized = resize_offsets(values, (2, 3), new)

@@ -34,7 +34,7 @@ from keras_vit.zoo.fetch.cache import (
 )
 from keras_vit.zoo.fetch.hub import fetch_from_hub, find_on_disk, look_on_disk
 from keras_vit.zoo.fetch.places import requested_address, whole_address
-from keras_vit.zoo.fetch.web import EndedEarlyError, NotFoundError, ask, describe_cause, read_reply
+from keras_vit.zoo.fetch.web import EndedEarlyError, NotFoundError, ask, describe_cause, read_reply, require_file
 from keras_vit.zoo.formats.torch.stated import COMPANIONS, MOST_BYTES
 from keras_vit.zoo.names.rows import PublicCheckpoint
 
@@ -122,6 +122,7 @@ def receive_once(address, path, bounds, draw):
                 if reply.status_code in (200, 206, 416):  # the server cannot resume
                     part.unlink()
                 raise EndedEarlyError(f"the server answered {reply.status_code} when asked for the rest")
+            require_file(reply.headers, address)
             append(reply.raw, part, offset, remote, bounds, draw)
     return part, remote
 

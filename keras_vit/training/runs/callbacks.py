@@ -10,7 +10,7 @@ from keras_vit.distribution.replicas import is_chief
 from keras_vit.errors import printable
 from keras_vit.extras import require
 from keras_vit.pages import write_figure
-from keras_vit.training.runs.folder import EVENTS, warn_if_not_written
+from keras_vit.training.runs.folder import EVENTS, require_written, warn_if_not_written
 from keras_vit.training.runs.history import count_epochs_without_gain, find_best, read_rows, score_row, write_rows
 from keras_vit.training.runs.state import averaged_weights, write_weights
 
@@ -149,10 +149,8 @@ class BestEpoch(keras.callbacks.Callback):
             self.model.stop_training = True
 
     def keep(self, value):
-        with warn_if_not_written(self.folder.path / "best.weights.npz"):
-            with averaged_weights(self.model):
-                if is_chief(self.model):
-                    with self.folder.writing("best.weights.npz") as path:
-                        write_weights(self.model, path)
-            # Inside, after the writing: weights that could not be written leave the former best to be beaten.
-            self.best = value
+        with require_written(self.folder.path), averaged_weights(self.model):
+            if is_chief(self.model):
+                with self.folder.writing("best.weights.npz") as path:
+                    write_weights(self.model, path)
+        self.best = value

@@ -210,5 +210,8 @@ class Saver(keras.callbacks.Callback):
         kept = restore_newest(self.store, self.model)
         keeping = f"The checkpoint of step {kept} is kept in {self.store.folder}" if kept else "There is no checkpoint"
         raise NotFiniteError(
-            f"{sentence} {keeping}. Try a smaller learning rate, or gradient clipping.", step=step, kept=kept
+            f"{sentence} {keeping}. Try a smaller learning rate, or gradient clipping. A label that is no class "
+            "gives NaN, too.",
+            step=step,
+            kept=kept,
         )

@@ -128,6 +128,12 @@ def test_spans_that_cannot_be_used(server, span):
     assert fetches(server.url)
 
 
+def test_an_encoded_piece(server):
+    piece = ("Content-Range", f"bytes {SIZE // 2}-{SIZE - 1}/{SIZE}"), ("Content-Encoding", "gzip")
+    server.faults = [send_file(send=SIZE // 2), send_file(), send_headers(ETAG, LENGTH, *piece, status=206)]
+    assert refuses(server.url, "came encoded as gzip")
+
+
 @pytest.mark.parametrize("span", ["bytes 0-399999/400000", "bytes 300000-399999/400000", "nonsense", None])
 def test_wrong_piece(server, span):
     def piece(handler):
