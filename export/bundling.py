@@ -183,7 +183,8 @@ def require_same_model(folder, before, others, source):
         inputs, outputs = read_examples(Path(folder) / "examples.npz", before["inputs"], before["outputs"] + further)
         received = compute_outputs(source.functional, inputs, [x["name"] for x in further])
         same = all(
-            np.abs(x - y).max() <= ROUNDING * max(np.abs(y).max(), 1e-6) for x, y in zip(received, outputs, strict=True)
+            np.abs(x.astype("float64") - y).max() <= ROUNDING * max(np.abs(y).max(), 1e-6)
+            for x, y in zip(received, outputs, strict=True)
         )
     if not same:
         names = [entry["format"] for entry in others]

@@ -31,7 +31,8 @@ def prepare_model(model: keras.Model) -> keras.Model:
         raise ExportError(f"The model {model.name!r} is not built: call it on a batch of images first, then export it.")
     source = without_lora(as_functional(model))
     # `model.layers` has only the outermost layers, and Keras has no public way to the inner ones.
-    if any(layer.compute_dtype != "float32" for layer in source._flatten_layers()):
+    dtypes = [x.dtype for x in source.inputs if keras.backend.is_float_dtype(x.dtype)]
+    if {*dtypes, *(layer.compute_dtype for layer in source._flatten_layers())} != {"float32"}:
         source = rebuild_in_float32(source)
     if source is not model and hasattr(model, "preprocessing"):
         source.preprocessing = model.preprocessing
@@ -111,7 +112,7 @@ def replace_dtypes(config):
         return {key: replace_dtypes(value) for key, value in config.items()}
     if isinstance(config, list | tuple):
         return type(config)(replace_dtypes(value) for value in config)
-    return "float32" if config in ("mixed_bfloat16", "mixed_float16", "bfloat16", "float16") else config
+    return "float32" if config in ("mixed_bfloat16", "mixed_float16", "bfloat16", "float16", "float64") else config
 
 
 def pack_inputs(model, inputs):

@@ -74,7 +74,7 @@ def make_class_vectors(model, tokenizer, names, prompts=()):
 
 
 def read_lines(path):
-    return [line.strip() for line in path.read_text("utf-8").splitlines() if line.strip()]
+    return [line.strip() for line in path.read_text("utf-8-sig").splitlines() if line.strip()]
 
 
 def main():

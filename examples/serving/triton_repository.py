@@ -31,17 +31,21 @@ def dims(shape):
 
 
 def tensor_names(path):
-    """(name of the input, name of the output) of an ONNX file of one of each."""
+    """(name of the input, name of the output) of an ONNX file of one of each, for any batch."""
     import onnx
 
     graph = onnx.load(path, load_external_data=False).graph
-    (source,), (result,) = graph.input, graph.output
-    return source.name, result.name
+    if len(graph.input) != 1 or len(graph.output) != 1 or graph.input[0].type.tensor_type.shape.dim[0].dim_value:
+        raise SystemExit(
+            f"{path} has several inputs or outputs, or a fixed batch. Export it without endpoints and batch."
+        )
+    return graph.input[0].name, graph.output[0].name
 
 
 def lay_out(bundle: Path, repository: Path, name: str, batch: int) -> Path:
     """Writes the repository and returns the folder of the model in it."""
     about = json.loads((bundle / "model.json").read_text("utf-8"))
+    input_name, output_name = tensor_names(bundle / "model.onnx")
     (source,), (result,) = about["inputs"], about["outputs"]
     folder = repository / name
     (folder / "1").mkdir(parents=True)
@@ -49,7 +53,6 @@ def lay_out(bundle: Path, repository: Path, name: str, batch: int) -> Path:
         shutil.copy(path, folder / "1")
     if about["labels"]:
         (folder / "labels.txt").write_text("\n".join(" ".join(label.split()) for label in about["labels"]) + "\n")
-    input_name, output_name = tensor_names(bundle / "model.onnx")
     config = CONFIG.format(
         name=json.dumps(name),
         batch=batch,

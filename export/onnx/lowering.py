@@ -287,6 +287,7 @@ def lower(model, input_shapes, endpoints=()):
     graph.path = ""
     outputs = name_outputs(graph, inputs, [lowering.value(x) for x in results])
     # In the order in which Keras flattens a dictionary of outputs.
-    names = sorted(model.output) if isinstance(model.output, dict) else [None] * len(model.outputs)
+    named = isinstance(model.output, dict) and len(model.output) == len(model.outputs)
+    names = sorted(model.output) if named else [None] * len(model.outputs)
     names += endpoints
     return graph, inputs, [graph.rename(x, name) if name else x for x, name in zip(outputs, names, strict=True)]

@@ -46,7 +46,8 @@ def compare_outputs(expected, received, further_outputs=()):
         top1_regret=None if classes is None else top1_regret(*classes),
         further_outputs=dict(zip(further_outputs, absolute[len(absolute) - len(further_outputs) :], strict=True)),
         varies=all(
-            np.ptp(a, axis=0).max(initial=0) > 1e-4 * scale for (a, _), scale in zip(pairs, scales, strict=True)
+            np.ptp(a.astype("float64"), axis=0).max(initial=0) > 1e-4 * scale
+            for (a, _), scale in zip(pairs, scales, strict=True)
         ),
     )
 
@@ -91,7 +92,7 @@ def top1_regret(a, b):
 
 def class_agreement(a, b, k):
     """Mean share of the k best classes that both have in common."""
-    best = [np.argsort(-x, axis=1, kind="stable")[:, :k] for x in (a, b)]
+    best = [np.argsort(-x.astype("float64"), axis=1, kind="stable")[:, :k] for x in (a, b)]
     return float(np.mean([len(set(x) & set(y)) / k for x, y in zip(*best, strict=True)]))
 
 

@@ -48,7 +48,8 @@ def load_tflite(path, names=None):
         os.close(standard_error)
         os.close(nowhere)
     runner = interpreter.get_signature_runner()
-    names = names or list(runner.get_input_details())
+    lengths = {name: details["shape_signature"].tolist() for name, details in runner.get_input_details().items()}
+    names = names or list(lengths)
 
     def position(name):
         """The sorting key of an output: the number for TensorFlow's output_0, output_1, ..., otherwise the name."""
@@ -56,6 +57,10 @@ def load_tflite(path, names=None):
         return (int(number), "") if number != name and number.isdecimal() else (0, name)
 
     def run(inputs):
+        for name, x in zip(names, inputs, strict=True):  # LiteRT would take any shape, and regroup the numbers
+            wrong = [n for n, own in zip(x.shape[1:], lengths[name][1:], strict=True) if own not in (-1, n)]
+            if wrong:
+                raise ValueError(f"the input {name} takes the shape {lengths[name]}. Received: {list(x.shape)}")
         outputs = runner(**dict(zip(names, inputs, strict=True)))
         return [outputs[name] for name in sorted(outputs, key=position)]
 

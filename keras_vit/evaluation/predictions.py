@@ -52,9 +52,10 @@ class Predictions:
         return count_confusion(self.labels, self.predicted, num_classes)
 
 
-def score_batch(probabilities, labels):
+def score_batch(logits, labels, model):
     """Ranks, confidences, most likely classes, labels. Labels: numbers (n,), or (n, classes) of 1 for correct ones."""
-    order = np.argsort(-probabilities, axis=-1, kind="stable")  # among equal ones the first comes first, as in argmax
+    probabilities = to_probabilities(logits.astype("float64"), model)
+    order = np.argsort(-logits, axis=-1, kind="stable")  # among equal ones the first comes first, as in argmax
     single = labels.ndim == 1
     right = order == labels[:, None] if single else np.take_along_axis(labels, order, -1) > 0
     return right.argmax(-1), probabilities.max(-1), order[:, 0], labels if single else np.zeros(len(labels), int)
@@ -88,7 +89,7 @@ def collect(
     columns, worst, times, single = [], [], [], True
     for images, kept, labels, logits in predict_batches(predict, batches, tell):
         single = labels.ndim == 1
-        columns.append(score_batch(to_probabilities(require_finite(logits.astype("float64"), model), model), labels))
+        columns.append(score_batch(require_finite(logits, model), labels, model))
         if keep and single:
             images, (ranks, confidence, predicted, _) = np.asarray(images)[kept], columns[-1]
             wrong = np.flatnonzero(ranks)

@@ -199,11 +199,11 @@ def as_predictions(model, images, logits, top):
     require_finite(logits, model)
     if logits.ndim == 4:
         counts = [np.bincount(mask.ravel(), minlength=logits.shape[-1]) for mask in logits.argmax(-1)]
-        probabilities = np.array(counts) / logits[0, ..., 0].size
+        probabilities = scores = np.array(counts) / logits[0, ..., 0].size
     else:
-        probabilities = to_probabilities(logits.astype("float64"), model)
-    for image, shares in zip(images, probabilities, strict=True):
-        best = np.argsort(-shares, kind="stable")[:top]  # among equally likely classes the first comes first
+        probabilities, scores = to_probabilities(logits.astype("float64"), model), logits
+    for image, shares, row in zip(images, probabilities, scores, strict=True):
+        best = np.argsort(-row, kind="stable")[:top]  # among equally likely classes the first comes first
         names = tuple(model.labels[i] if model.labels else int(i) for i in best)
         path = os.fspath(image) if isinstance(image, str | os.PathLike) else None
         yield Prediction(names, tuple(float(shares[i]) for i in best), path)

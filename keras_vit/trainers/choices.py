@@ -17,6 +17,7 @@ from keras_vit.training.errors import RunError
 from keras_vit.training.recipe_rows import PHOTOS
 from keras_vit.training.runs.checkpoints import Checkpoints
 from keras_vit.training.runs.folder import CHECKPOINTS, model_of, read_config
+from keras_vit.training.runs.history import count_epochs_without_gain, read_rows
 from keras_vit.zoo.fetch.download import find_fetched
 from keras_vit.zoo.names.rows import checkpoints
 
@@ -154,9 +155,10 @@ def require_same_settings(settings: Settings, folder: Path, begun: Mapping[str, 
         if name == "dataset" and isinstance(before, str):
             before = locate_dataset(before)
         if name not in CHANGEABLE and before != now:
+            command = f" (keras-vit {'pretrain' if before else 'finetune'})" if name == "pretrain" else ""
             raise ConfigError(
-                f"The run in {folder} was begun with {name}={before!r}. Received: {name}={now!r}. Resume it as "
-                "it was begun, by its folder alone, or choose another folder."
+                f"The run in {folder} was begun with {name}={before!r}{command}. Received: {name}={now!r}. Resume it "
+                "as it was begun, by its folder alone, or choose another folder."
             )
     digests = settings.digests()
     if begun.get("digests", digests) != digests:
@@ -177,7 +179,7 @@ def recall_found(settings: Settings, begun: Mapping[str, Any]) -> dict[str, Any]
 
 
 def require_same_classes(examples, folder: Path, begun: Mapping[str, Any]) -> None:
-    """Refuses to continue with other classes, or another number of images, than the run in `folder` began with."""
+    """Refuses to continue with other classes or images to train on than the run in `folder` began with."""
     before, now = begun.get("classes"), list(examples.class_names)
     if before not in (None, now):
         gone, new = (sorted(set(a) - set(b)) for a, b in ((before, now), (now, before)))
@@ -186,16 +188,22 @@ def require_same_classes(examples, folder: Path, begun: Mapping[str, Any]) -> No
             f"{quote_some(gone) or 'none'} gone, {quote_some(new) or 'none'} new. Resume it with the classes "
             "it was begun with, or choose another folder."
         )
-    images = begun["recipe"].get("examples")
+    require_as_many(examples, begun["recipe"].get("examples"), "to train on", folder)
+
+
+def require_as_many(examples, images: int | None, use: str, folder: Path) -> None:
+    """Refuses to continue the run in `folder` with another number of images than it began with."""
     if images not in (None, examples.num_examples):
         raise ConfigError(
-            f"The run in {folder} was begun with {images:,} images to train on, now {examples.name} has "
+            f"The run in {folder} was begun with {images:,} images {use}, now {examples.name} has "
             f"{examples.num_examples:,}. Put back those that were there, or begin in another folder; "
             f"model={str(folder)!r} then starts from this run's weights, once it has finished."
         )
 
 
-def describe_continuation(folder: Path, begun: Mapping[str, Any], recipe, start: int, ends: list[int]) -> str:
+def describe_continuation(
+    folder: Path, begun: Mapping[str, Any], recipe, start: int, ends: list[int], patience: int | None
+) -> str:
     """A sentence on where the run in `folder` continues, and at which learning rate if its length has changed."""
     epoch = sum(end <= start for end in ends) + 1
     if start > recipe.total_steps:
@@ -205,6 +213,9 @@ def describe_continuation(folder: Path, begun: Mapping[str, Any], recipe, start:
         )
     if start == recipe.total_steps:
         return f"The run has done all of its {start:,} steps: its last files are written again."
+    rows = read_rows(folder / "metrics.csv", start)
+    if patience is not None and count_epochs_without_gain(rows, begun.get("monitor", "")) >= patience:
+        return f"The run has ended: its best epoch is {patience} or more ago. A larger patience lets it go on."
     said = f"The run goes on at step {start:,} of {recipe.total_steps:,}, in epoch {epoch} of {len(ends)}."
     steps = begun.get("total_steps", recipe.total_steps)
     if steps == recipe.total_steps:

@@ -21,6 +21,7 @@ from keras_vit.trainers.choices import (
     choose_settings,
     describe_continuation,
     recall_found,
+    require_as_many,
     require_same_classes,
     require_same_settings,
 )
@@ -103,13 +104,15 @@ def train(
     splits = plan.load_splits(settings)
     if begun:
         require_same_classes(splits.train, run.folder, begun)
+        if splits.held_out:
+            require_as_many(splits.held_out, begun.get("held_out"), "held out", run.folder)
         found = recall_found(settings, begun) or found
     recipe = plan.recipe_for(asked, splits.train, strategy.num_replicas_in_sync).with_(**(found or {}))
     plan.require_batch(splits.train, recipe.batch_size)
     plan.weights_of_classes(settings, splits.train)  # raises its errors before the plan is printed
     if begun:
         ends = list_epoch_ends(recipe.total_steps, Fraction(splits.train.num_examples, recipe.batch_size))
-        tell(describe_continuation(run.folder, begun, recipe, start, ends))
+        tell(describe_continuation(run.folder, begun, recipe, start, ends, settings.patience))
     with data.data_errors():
         with strategy.scope():
             if settings.searches:

@@ -228,6 +228,8 @@ def search_recipe(
             keras.utils.set_random_seed(seed)
             candidate = recipe.with_(**point)
             trial = prepare(candidate)
+            if results and is_chief(trial.model):
+                results.write()  # before the first checkpoint: it belongs to these settings
             accuracy = train_and_score(candidate, trial, place, every, compile_arguments)
             if results and is_chief(trial.model):
                 results.add(**{name: accuracy})

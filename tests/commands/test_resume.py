@@ -92,7 +92,7 @@ def begun(place, tmp_path):
     "line, sentence",
     [
         ("pretrain --seed 3", "begun with seed=0. Received: seed=3. Resume it as it was begun"),
-        ("finetune --model ViT-Test/4", "was begun with pretrain=True. Received: pretrain=False"),
+        ("finetune --model ViT-Test/4", "was begun with pretrain=True (keras-vit pretrain). Received: pretrain=False"),
         ("pretrain --test", "begun with test=False. Received: test=True"),
         ("pretrain --data digits", "begun with dataset='folder:"),
         ("pretrain --epochs 0.5", "steps, more than 2"),
@@ -138,13 +138,21 @@ def test_a_run_is_resumed_with_the_folder_of_the_run_that_it_began_with(begun, t
     assert settings.as_recorded()[name] == str(file)
 
 
-def test_a_run_whose_images_are_others_now(keras_vit, begun):
+@pytest.mark.parametrize(
+    ("before", "sentence"),
+    [
+        ({"recipe": {"examples": 35}}, ("begun with 35 images to train on, now folder:", "has 37")),
+        ({"held_out": 2}, ("begun with 2 images held out, now folder:", "has 3")),
+    ],
+)
+def test_a_run_whose_images_are_others_now(keras_vit, begun, before, sentence):
     config = json.loads((begun / "config.json").read_text())
-    config["recipe"]["examples"] = 35
+    for name, value in before.items():
+        config[name] = {**config[name], **value} if isinstance(value, dict) else value
     with training.Run(begun).files.writing("config.json") as path:
         path.write_text(json.dumps(config))
     done = keras_vit("pretrain", "--out", begun, "--resume")
-    assert "was begun with 35 images to train on, now folder:" in done.err and "has 37" in done.err
+    assert all(part in done.err for part in sentence)
 
 
 @pytest.mark.parametrize(

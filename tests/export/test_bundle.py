@@ -380,6 +380,9 @@ def test_a_repository_for_triton(tmp_path):
     assert (folder / "labels.txt").read_text().splitlines() == list(LABELS)
     session = onnxruntime.InferenceSession(folder / "1" / "model.onnx")
     assert subprocess.run(command, capture_output=True).returncode == 2  # nothing is overwritten
+    export.bundle(model, tmp_path / "dist", ["onnx"], batch_size=2)
+    fixed = subprocess.run([*command, "--name", "fixed"], capture_output=True, text=True)
+    assert "or a fixed batch" in fixed.stderr and not (tmp_path / "repository" / "fixed").exists()
     pytest.importorskip("rapidjson")  # without it, Triton's client refuses to be imported
     definition = pytest.importorskip("tritonclient.grpc.model_config_pb2")
     config = text_format.Parse((folder / "config.pbtxt").read_text(), definition.ModelConfig())

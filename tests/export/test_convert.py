@@ -12,6 +12,7 @@ import zipfile
 
 import keras
 import numpy as np
+import onnxruntime
 import pytest
 from runtimes import RUN, run_onnx
 from shaking import shaken
@@ -110,6 +111,29 @@ def test_mixed_precision_is_exported_in_float32(tmp_path):
     x = np.random.default_rng(0).uniform(-1, 1, (2, 32, 32, 3)).astype("float32")
     np.testing.assert_allclose(run_onnx(tmp_path / "model.onnx", x), plain(x), atol=1e-5)
     assert model.get_layer("encoderblock_0").compute_dtype == "bfloat16"
+
+
+def test_inputs_of_other_floats_and_outputs_of_other_kinds(tmp_path):
+    x = keras.Input((4,), dtype="float64")
+    y = keras.layers.Dense(3)(x)
+    for outputs, expected in (({"a": {"b": y}, "c": [2 * y]}, lambda z: 2 * z), ([y, y > 0], lambda z: z > 0)):
+        export.convert(keras.Model(x, outputs), tmp_path / "model.onnx")
+        session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+        inputs = np.random.default_rng(0).normal(size=(5, 4)).astype("float32")
+        first, second = session.run(None, {session.get_inputs()[0].name: inputs})
+        np.testing.assert_allclose(first, keras.Model(x, y).predict_on_batch(inputs), atol=1e-5)
+        np.testing.assert_allclose(second, expected(first), atol=1e-5)
+
+
+@pytest.mark.slow
+def test_litert_takes_no_image_of_another_size(tmp_path):
+    """It would regroup the pixels of one with as many, or as many twice."""
+    export.convert(VisionTransformer(**{**TINY, "image_size": (32, 48)}, num_classes=7), tmp_path / "model.tflite")
+    opened = open_artefact(tmp_path / "model.tflite")
+    assert opened.run(np.zeros((2, 32, 48, 3), "float32")).shape == (2, 7)
+    for size in ((48, 32), (64, 48)):
+        with pytest.raises(ValueError, match=r"takes the shape \[-1, 32, 48, 3\]"):
+            opened.run(np.zeros((2, *size, 3), "float32"))
 
 
 def test_a_mixed_precision_model_with_a_new_head(tmp_path):

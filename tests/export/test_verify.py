@@ -232,7 +232,7 @@ FIELDS = {
     "preprocessing": ([], {}, {"image_size": [16, 16]}),
     "preprocessing/run": ("x",),
     "further_outputs": (None, [{"name": "serve", "shape": [1], "dtype": "float32"}]),
-    "probabilities": (None, "tanh", ["softmax"]),
+    "probabilities": (3, "tanh", ["softmax"]),
     "preprocessing/std": (0, [0.5, 0.5, 0], [-1], "x", None, [], 1e400),
     "preprocessing/mean": ("x", [None], {}, 10**400, [-(10**400)]),
     "preprocessing/image_size": (16, [16], [0, 16], [10**9, 16], [1.5, 2]),

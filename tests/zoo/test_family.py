@@ -179,7 +179,11 @@ def test_registers_and_projections_of_others_are_written_for_timm(tmp_path):
     zoo.save(load("hf_dinov2_registers"), tmp_path / "dino.safetensors")
     assert load_file(tmp_path / "dino.safetensors")["pos_embed"].shape == (1, 16, 12)
     zoo.save(load("hf_clip"), tmp_path / "clip.safetensors")
-    assert not load_file(tmp_path / "clip.safetensors")["head.bias"].any()
+    state = load_file(tmp_path / "clip.safetensors")
+    assert not state["head.bias"].any()
+    save_file(state, tmp_path / "timm.safetensors")  # as timm writes it: without the description in the header
+    config = zoo.load(tmp_path / "timm.safetensors", num_heads=2, activation="gelu").config
+    assert (config.head_bias, config.num_classes) == (False, len(state["head.bias"]))
 
 
 def test_a_tensor_without_a_name_in_timm_is_refused_by_name(tmp_path):

@@ -133,6 +133,8 @@ def read_with_companions(path, tensors, layout, hints):
     tensors = to_official(tensors, layout, heads)
     if stated.register_positions:
         tensors = fold_register_positions(tensors)
+    if "Transformer/pre_norm/scale" in tensors and "head/bias" in tensors and not tensors["head/bias"].read().any():
+        tensors.pop("head/bias")  # timm's projection of CLIP, which has none
     hints = replace(hints, own_size=stated.image_size or hints.own_size, fields=fields)
     config = with_numerics(read_config(tensors, hints))
     require_own_config(vars(config), stated)

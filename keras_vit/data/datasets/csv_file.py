@@ -117,7 +117,7 @@ def read_rows(file):
             first = stream.readline()
             stream.seek(0)
             reader = csv.reader(stream, delimiter=max(",;\t", key=first.count), strict=True)
-            lines = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader if any(cells)]
+            lines = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader if "".join(cells).strip()]
     except UnicodeDecodeError as error:
         raise DataError(f"{file} is not text in UTF-8. Save it as CSV UTF-8.") from error
     except (csv.Error, OSError) as error:
