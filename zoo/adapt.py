@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import re
 from collections import Counter
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -30,8 +31,8 @@ PATCHES = "embedding/kernel"
 
 def require_distinct(labels):
     """Labels as a tuple. Refuses repeated names, except in ImageNet's own lists: crane is the name of two synsets."""
-    if labels is None or isinstance(labels, str):
-        return labels  # `as_labels` raises the error for a string
+    if labels is None or isinstance(labels, str | Mapping):
+        return labels  # `as_labels` raises the error for these
     try:
         labels = tuple(map(str, labels))
     except TypeError as error:

@@ -21,6 +21,7 @@ from keras_vit.commands.shared import (
 )
 from keras_vit.console import Console, make_table, say
 from keras_vit.data.datasets.schemes import find_scheme, require_dataset
+from keras_vit.errors import ConfigError
 from keras_vit.evaluation.paper import describe_published, find_published, name_variant
 from keras_vit.files import write_whole
 from keras_vit.training.runs.folder import describe_weights, read_config
@@ -85,6 +86,8 @@ def open_splits(dataset: str, split: str | None) -> "tuple[data.Examples, data.E
     The split is printed on standard error unless it is test.
     """
     split = split or find_test_split(dataset) or "validation"
+    if split not in ("test", "validation"):
+        raise ConfigError(f"Probes learn from the split train. Test them on test or validation. Received: {split}.")
     if split != "test":
         print(f"Tested on the split {split} of {dataset}.", file=sys.stderr)
     return data.load(dataset), data.load(dataset, split), split

@@ -26,6 +26,7 @@ class Command(typer.core.TyperCommand):
         words = [Word(argument) for argument in arguments]
         if not context.resilient_parsing:  # unless the shell completes
             self.point_to_options(context, words)
+            refuse_empty(context, words)
         return super().parse_args(context, self.place_model(context, words))
 
     def point_to_options(self, context, words):
@@ -46,6 +47,13 @@ class Command(typer.core.TyperCommand):
             if rest and "model" not in given:
                 return ["--model", rest[0], *(word for word in words if word is not rest[0])]
         return words
+
+
+def refuse_empty(context, words):
+    """Fails for an empty word, which would stand for the current folder or for an option that is not given."""
+    for before, word in zip([f"keras-vit {context.info_name}", *words], words, strict=False):
+        if not word or (word.startswith("--") and word.endswith("=")):
+            context.fail(f"There is nothing after {(word or before).rstrip('=')}. Is a variable of the shell not set?")
 
 
 def move_option(name, words):

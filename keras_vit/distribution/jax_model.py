@@ -55,6 +55,7 @@ class DistributedModel(keras.Model):
     predict_on_batch = on_its_devices(keras.Model.predict_on_batch)
 
     @on_its_devices
+    @functools.wraps(keras.Model.fit)  # whose signature others read
     def fit(self, *args, **kwargs):
         if self.distribute_strategy.distribution:
             self.distribute_strategy.distribution.require_used(self)

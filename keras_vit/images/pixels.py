@@ -43,7 +43,7 @@ def require_pixels(array: np.ndarray) -> None:
 
 
 def require_images(images: Any, num_channels: int) -> None:
-    """Refuses all but images (n, h, w, num_channels) with pixels from 0 to 255; of tensors it checks the shape."""
+    """Refuses all but images (n, h, w, num_channels) with pixels from 0 to 255; of symbolic ones, other shapes."""
     if isinstance(images, str | bytes | os.PathLike):
         raise ImageError(
             f"preprocessing takes pixels, not a file. Received: a {type(images).__name__}. "
@@ -60,8 +60,12 @@ def require_images(images: Any, num_channels: int) -> None:
             f"preprocessing takes images of the shape (n, height, width, {num_channels}). Received: {shape}. "
             "keras_vit.predict(model, image) takes one image of any kind."
         )
-    if isinstance(images, np.ndarray):
-        require_pixels(images)
+    try:
+        array = np.asarray(images)
+    except (NotImplementedError, RuntimeError, TypeError, ValueError):  # a symbolic tensor of TensorFlow, JAX or Keras
+        return
+    if isinstance(images, np.ndarray) or array.dtype.kind in "iuf":  # not bfloat16
+        require_pixels(array)
 
 
 def image_of_array(array):

@@ -104,8 +104,9 @@ def as_preprocessing(preprocessing, config):
 def as_labels(labels, config):
     if labels is None:
         return None
-    if isinstance(labels, str):
-        raise ConfigError(f"labels must be a list of names. Received: the string {labels!r}.")
+    if isinstance(labels, str | Mapping):
+        kind = "string" if isinstance(labels, str) else "mapping"
+        raise ConfigError(f"labels must be a list of names. Received: the {kind} {labels!r}.")
     if len(labels) != config.num_classes:
         raise ConfigError(
             f"labels must name each class once. Received: {len(labels)} labels, {config.num_classes} classes."
@@ -331,6 +332,12 @@ class Classifier(DistributedModel):
     def save(self, *arguments: Any, **options: Any):
         """Saves as `keras.Model.save` does, which would open the file before it asks for the configuration."""
         self.get_config()
+        path = str(arguments[0] if arguments else options.get("filepath"))
+        if path.endswith(".h5"):
+            raise ConfigError(
+                f"Keras could not load this model from its old format. Received: {path!r}. Save it as a .keras file, "
+                "or its weights with model.save_weights('model.weights.h5')."
+            )
         super().save(*arguments, **options)
 
     @classmethod

@@ -51,7 +51,7 @@ class Preprocessing:
             both sides (timm's names).
 
     Called on uint8 images (n, h, w, c) of any one size, it returns float32 `(n, *image_size, c)`. Other shapes, and
-    numpy arrays of other numbers than pixels from 0 to 255, such as floats up to 1, raise an ImageError.
+    numbers other than pixels from 0 to 255, such as floats up to 1, raise an ImageError (within a graph: the shape).
 
     >>> tuple(Preprocessing((224, 224))(np.zeros((1, 300, 400, 3), "uint8")).shape)
     (1, 224, 224, 3)

@@ -204,6 +204,8 @@ def test_held_out_images_that_nobody_can_read_are_a_sentence(root, tmp_path, ker
     for command in ("fewshot", "probe"):
         done = keras_vit(command, model, "--data", dataset, "--shots", 2)
         assert done.status == 1 and "of at least one example" in done.err.splitlines()[-1]
+        done = keras_vit(command, model, "--data", dataset, "--split", "train")
+        assert done.status == 1 and "Test them on test or validation. Received: train." in done.err
 
 
 @pytest.mark.slow

@@ -101,6 +101,21 @@ def test_an_option_of_other_packages(keras_vit, line, said):
     assert done.status == 2 and said in re.sub(r"[│\s]+", " ", done.err)
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("finetune", "--data", "digits", "--out", ""), "There is nothing after --out."),
+        (("finetune", "--data", "digits", "--out=d", "--teacher="), "There is nothing after --teacher."),
+        (("predict", ""), "There is nothing after keras-vit predict."),
+        (("vtab", "ViT-B/16", "--tasks", "", "--out", "d"), "There is nothing after --tasks."),
+    ],
+)
+def test_an_empty_word(keras_vit, words, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = keras_vit(*words)
+    assert done.status == 2 and said in " ".join(done.err.split()) and not list(tmp_path.iterdir())
+
+
 def test_names_of_other_packages():
     for module, name in (("keras_vit", "load"), ("keras_vit", "from_preset"), ("keras_vit.zoo", "from_preset")):
         with pytest.raises(AttributeError, match=f"{name}. It is keras_vit.zoo.load"):

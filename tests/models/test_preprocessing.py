@@ -217,6 +217,12 @@ def test_images_of_no_common_size_and_of_no_pixels(images, message):
         Preprocessing((8, 8))(images)
 
 
+def test_a_tensor_of_floats_up_to_1():
+    for images in (np.full((1, 8, 8, 3), 0.5), keras.ops.full((1, 8, 8, 3), 0.5)):
+        with pytest.raises(ImageError, match="Multiply it by 255"):
+            Preprocessing((8, 8))(images)
+
+
 def test_a_picture_too_narrow_to_resize():
     with pytest.raises(ImageError, match="1 x 20000 pixels is too elongated"):
         Preprocessing((224, 224), crop=0.875)(np.zeros((1, 1, 20_000, 3), "uint8"))

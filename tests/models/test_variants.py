@@ -215,6 +215,12 @@ def test_impossible_resnet(fields, sentence):
         ResNetConfig(**fields)
 
 
+def test_a_model_is_not_saved_in_keras_old_format(tmp_path):
+    with pytest.raises(ConfigError, match="could not load this model from its old format. .* Save it as a .keras"):
+        models.ResNet(image_size=32, depths=(1,), num_classes=2).save(tmp_path / "model.h5")
+    assert not list(tmp_path.iterdir())
+
+
 def test_labels_name_each_class_once():
     with pytest.raises(ConfigError, match="3 labels, 2 classes"):
         models.ResNet(image_size=32, depths=(1,), num_classes=2, labels=("a", "b", "c"))

@@ -152,6 +152,7 @@ def test_resnets_too():
         ({"classifier": "token+gap"}, "vectors of 24 numbers, but the checkpoint's head reads 12. Pass head='new'"),
         ({"labels": 3}, "a list of names. Received: 3"),
         ({"labels": "xyz"}, "a list of names. Received: the string 'xyz'"),
+        ({"labels": {0: "x", 1: "y", 2: "z"}}, "a list of names. Received: the mapping {0: 'x'"),
     ],
 )
 def test_heads_that_cannot_be(asked, sentence, tmp_path):
