@@ -48,7 +48,7 @@ def embed_images(
     After a kill, the same command continues where it stopped. In an existing file of the same model the vectors of
     unchanged images are kept. An image that cannot be read is named on standard error, and the exit code is then 1.
 
-    Example: keras-vit embed photos --model ViT-B/16:dinov2 --out vectors.npz
+    Example: keras-vit embed photos --model ViT-B/14:dinov2 --out vectors.npz
     """
     from keras_vit.inference.vector_files import require_format
     from keras_vit.models.config import Vector

@@ -49,7 +49,7 @@ def probe_models(
     Each model reads every image once. Its features are evaluated by the 20 nearest training images (as DINO's are), by
     logistic regression with a penalty chosen on a fifth of the training images, and by few shots as in the paper.
 
-    Example: keras-vit probe ViT-B/16:dinov2 ViT-B/16:augreg-i21k --data cifar100
+    Example: keras-vit probe ViT-B/14:dinov2 ViT-B/16:augreg-i21k --data cifar100
     """
     for model in models:
         require_model(model)

@@ -252,7 +252,7 @@ def embed_files(
         ImageError: if there are no images, or none that can be read.
         ConfigError: when `out` or the folder beside it has vectors of another model, or a foreign file.
 
-    >>> embed_files("ViT-B/16:dinov2", ["photos"], "vectors.npz")  # doctest: +SKIP
+    >>> embed_files("ViT-B/14:dinov2", ["photos"], "vectors.npz")  # doctest: +SKIP
     1200
     """
     require_format(out)
