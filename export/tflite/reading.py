@@ -58,9 +58,9 @@ def load_tflite(path, names=None):
 
     def run(inputs):
         for name, x in zip(names, inputs, strict=True):  # LiteRT would take any shape, and regroup the numbers
-            wrong = [n for n, own in zip(x.shape[1:], lengths[name][1:], strict=True) if own not in (-1, n)]
-            if wrong:
-                raise ValueError(f"the input {name} takes the shape {lengths[name]}. Received: {list(x.shape)}")
+            own = lengths[name]
+            if x.ndim != len(own) or any(n not in (-1, m) for n, m in zip(own[1:], x.shape[1:], strict=True)):
+                raise ValueError(f"the input {name} takes the shape {own}. Received: {list(x.shape)}")
         outputs = runner(**dict(zip(names, inputs, strict=True)))
         return [outputs[name] for name in sorted(outputs, key=position)]
 

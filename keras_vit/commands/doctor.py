@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from keras_vit.commands.export import COMMAND, Format
-from keras_vit.commands.shared import import_keras, show_count, try_file
+from keras_vit.commands.shared import import_keras, show_count, try_file, try_folder
 from keras_vit.console import Console, make_table
 from keras_vit.errors import ConfigError, ExportError
 from keras_vit.evaluation.device.process import NotMeasured, Process
@@ -27,6 +27,10 @@ def require_patient(name):
             raise ConfigError(f"There is no file {name}. Expected a .keras file, or package.module:function.")
     elif name.count(":") != 1 or not all(part.isidentifier() for part in name.replace(":", ".").split(".")):
         raise ConfigError(f"Expected a .keras file, or a function as package.module:function. Received: {name}.")
+
+
+def try_either(out: Path | None) -> Path | None:
+    return try_folder(out) if out and out.is_dir() else try_file(out)
 
 
 def place_files(out, formats):
@@ -117,7 +121,7 @@ def diagnose(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(callback=try_file, help="A folder for a working file of each format, or the path of one file."),
+        typer.Option(callback=try_either, help="A folder for a working file of each format, or the path of one file."),
     ] = None,
     imports: Annotated[
         list[str] | None,
