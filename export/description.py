@@ -64,6 +64,15 @@ def find_probabilities(model):
     return "output" if name.lower() in ("softmax", "sigmoid") else "softmax"
 
 
+def gives_vectors(fields, labels):
+    """Whether a model's output is a vector, by the fields of its configuration and the names of its classes: it has no
+    head, or a projection without bias and names.
+    """
+    if fields is None or labels is not None or fields.get("classifier") == "patches":
+        return False
+    return fields.get("num_classes") == 0 or (fields.get("head_bias") is False and not fields.get("unit_vectors"))
+
+
 def describe_model(model, source, shapes, preprocessing, extra=None, further_outputs=()) -> dict[str, Any]:
     """A dictionary of plain values for a model's metadata; unknown values are None, as are the "probabilities" of a
     model whose output is a vector.
@@ -79,10 +88,7 @@ def describe_model(model, source, shapes, preprocessing, extra=None, further_out
     """
     import keras
 
-    from keras_vit.models.vectors import gives_vectors
-
     config = getattr(model, "config", None)
-    is_vector = hasattr(config, "classifier") and gives_vectors(model)
     labels = getattr(model, "labels", None)
     fields = None
     if dataclasses.is_dataclass(config) and not isinstance(config, type):
@@ -97,7 +103,7 @@ def describe_model(model, source, shapes, preprocessing, extra=None, further_out
         "further_outputs": list(further_outputs),
         "preprocessing": describe_preprocessing(preprocessing),
         "labels": None if labels is None else list(labels),
-        "probabilities": None if is_vector else find_probabilities(source),
+        "probabilities": None if gives_vectors(fields, labels) else find_probabilities(source),
         "config": fields,
         "source": None,
         "licence": None,
