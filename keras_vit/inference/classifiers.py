@@ -101,7 +101,11 @@ def open_classifier(
     ('cat', 'dog')
     """
     model = open_model(model, like)
-    if model.config.probabilities is None if isinstance(model, ExportedModel) else gives_vectors(model):
+    if isinstance(model, ExportedModel):
+        is_vector = model.config.probabilities is None
+    else:
+        is_vector = gives_vectors(model)
+    if is_vector:
         raise ConfigError(f"{model.name} has no head: its output is features, not classes. Choose a model with a head.")
     return model
 
