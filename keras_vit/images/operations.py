@@ -9,25 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-# A draw is an index into this tuple, so another order would change the augmentation of every run.
-OPERATIONS = (
-    "autocontrast",
-    "equalize",
-    "invert",
-    "rotate",
-    "posterize",
-    "solarize",
-    "color",
-    "contrast",
-    "brightness",
-    "sharpness",
-    "shear_x",
-    "shear_y",
-    "translate_x",
-    "translate_y",
-    "cutout",
-    "solarize_add",
-)
 GREY = 128.0
 LUMA = (0.2989, 0.5870, 0.1140)  # with its scale, 255.5 / 255, that of tf.image.rgb_to_grayscale
 TIE = 2**-10  # is added before rounding down, so that devices which compute in another order round alike
@@ -47,10 +28,24 @@ class Kind(IntEnum):
     PAINT = 6  # a square becomes grey
 
 
-KINDS = {
-    **{name: Kind[name.upper()] for name in ("autocontrast", "equalize", "color", "sharpness")},
-    **dict.fromkeys(("rotate", "shear_x", "shear_y", "translate_x", "translate_y"), Kind.MOVE),
+# A draw is an index into these, so another order would change the augmentation of every run.
+OPERATIONS = {
+    "autocontrast": Kind.AUTOCONTRAST,
+    "equalize": Kind.EQUALIZE,
+    "invert": Kind.LOOK_UP,
+    "rotate": Kind.MOVE,
+    "posterize": Kind.LOOK_UP,
+    "solarize": Kind.LOOK_UP,
+    "color": Kind.COLOR,
+    "contrast": Kind.LOOK_UP,
+    "brightness": Kind.LOOK_UP,
+    "sharpness": Kind.SHARPNESS,
+    "shear_x": Kind.MOVE,
+    "shear_y": Kind.MOVE,
+    "translate_x": Kind.MOVE,
+    "translate_y": Kind.MOVE,
     "cutout": Kind.PAINT,
+    "solarize_add": Kind.LOOK_UP,
 }
 
 
@@ -107,7 +102,7 @@ def measure(magnitude, height, width):
     strength, size = magnitude / 10, (height, width)
     tables, sides = make_tables(strength, *size), [make_matrices(side * strength, *size) for side in (1, -1)]
     return Strength(
-        np.array([KINDS.get(name, Kind.LOOK_UP) for name in OPERATIONS], "int32"),
+        np.array(list(OPERATIONS.values()), "int32"),
         np.array([tables.get(name, VALUES) for name in OPERATIONS]).astype("uint8"),
         np.array([matrices.get(name, IDENTITY) for name in OPERATIONS for matrices in sides], "float32"),
         enhance_factor(strength),

@@ -21,7 +21,7 @@ def photo():
 
 def draw_of(name, side=0, centre=CENTRE):
     """The draw of an operation, to one side or the other."""
-    return ((OPERATIONS.index(name) + 0.5) / len(OPERATIONS), side, *centre)
+    return ((list(OPERATIONS).index(name) + 0.5) / len(OPERATIONS), side, *centre)
 
 
 def applied(name, photo, strength, **given):

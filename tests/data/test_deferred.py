@@ -46,7 +46,7 @@ def test_every_operation_is_the_hosts(magnitude, channels):
     for image, draw, result in zip(images, draws[:, 0], found, strict=True):
         chosen = randaugment.choose(tf.constant(draw), strength, 36, 52)
         expected = randaugment.apply_one(tf.constant(image, tf.float32), strength, *chosen).numpy()
-        name = OPERATIONS[int(draw[0] * len(OPERATIONS))]
+        name = list(OPERATIONS)[int(draw[0] * len(OPERATIONS))]
         assert np.mean(result != expected) < 1e-3, name  # where a place or a sum is rounded to the other side
 
 
