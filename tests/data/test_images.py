@@ -63,7 +63,7 @@ def test_training_images_are_the_part_resized(photo):
     """The official code's: a bilinear resize of the part, without antialiasing; numpy's gives the same."""
     inception = rows.find_augmentation("inception")
     for draw in draws(4):
-        box = crops.inception_box(tf.constant(photo.shape[:2]), draw, inception.area, inception.ratio).numpy()
+        box = crops.training_box(tf.constant(photo.shape[:2]), inception, draw).numpy()
         part = photo[box[0] : box[0] + box[2], box[1] : box[1] + box[3]]
         expected = bilinear(part.astype(float), 48, 64)
         image = crops.resize_for_training(tf.constant(part), inception, (48, 64), draw).numpy()
@@ -73,11 +73,11 @@ def test_training_images_are_the_part_resized(photo):
 
 @pytest.mark.slow
 def test_statistics_of_inception_crops():
-    shape, ranges = tf.constant([375, 500]), ((0.05, 1.0), (0.75, 1.33))
+    shape, inception = tf.constant([375, 500]), rows.find_augmentation("inception")
 
     @tf.function
     def boxes(keys):
-        return tf.map_fn(lambda k: crops.inception_box(shape, k, *ranges), keys, fn_output_signature=tf.int32)
+        return tf.map_fn(lambda k: crops.training_box(shape, inception, k), keys, fn_output_signature=tf.int32)
 
     keys = order.run_key(0) // 2 + tf.range(2000, dtype=tf.int64)
     found = boxes(tf.stack([keys, tf.zeros_like(keys)], 1)).numpy()

@@ -9,25 +9,21 @@ from keras_vit.errors import DataError
 from keras_vit.images.pixels import graph_resize_and_crop, graph_size_before_crop
 
 
-def inception_box(shape, seed, area, ratio):
-    """A random part, (top, left, height, width); TensorFlow's own op, as in vit_jax/input_pipeline.py."""
+def training_box(shape, augmentation, seed):
+    """(top, left, height, width) of the part to read of a training image of `shape`, (height, width)."""
+    if augmentation.crop != "inception":
+        return whole_image(shape)
+    # A random part by TensorFlow's own op, as in vit_jax/input_pipeline.py.
     begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
         tf.concat([shape, [3]], 0),
         tf.zeros((1, 0, 4)),
         seed=add_salt(seed, ExampleSalt.CROP_BOX),
         min_object_covered=0.0,
-        aspect_ratio_range=ratio,
-        area_range=area,
+        aspect_ratio_range=augmentation.ratio,
+        area_range=augmentation.area,
         use_image_if_no_bounding_boxes=True,
     )
     return tf.concat([begin[:2], size[:2]], 0)
-
-
-def training_box(shape, augmentation, seed):
-    """(top, left, height, width) of the part to read of a training image of `shape`, (height, width)."""
-    if augmentation.crop != "inception":
-        return whole_image(shape)
-    return inception_box(shape, seed, augmentation.area, augmentation.ratio)
 
 
 def size_before_random_crop(image, augmentation, size):
