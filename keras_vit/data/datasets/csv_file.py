@@ -14,7 +14,7 @@ from keras_vit.errors import DataError, quote_some
 # Names of columns, in any case.
 PATHS = ("path", "image", "image_path", "img", "file", "file_name", "filename", "file_path", "filepath")
 ONE_LABEL = ("label", "class", "category", "target")
-SEVERAL_LABELS = ("labels", "classes", "tags")
+LABELS = (*ONE_LABEL, "labels", "classes", "tags")
 SPLIT = ("split", "set", "subset")
 BETWEEN_LABELS = "|"
 EXPECTED = (
@@ -40,10 +40,7 @@ def find_header(file, lines):
     """(names of the columns, the lines below them); a file of two columns without a header has path and label."""
     first = lines[0][1]
     if any(cell.casefold() in PATHS for cell in first):
-        folded = [
-            cell.casefold() if cell.casefold() in (*PATHS, *SPLIT, *ONE_LABEL, *SEVERAL_LABELS) else cell
-            for cell in first
-        ]
+        folded = [cell.casefold() if cell.casefold() in (*PATHS, *SPLIT, *LABELS) else cell for cell in first]
         if len(set(folded)) < len(folded):
             raise DataError(f"{file} has two columns of one name among {quote_some(first)}.")
         return folded, lines[1:]
@@ -54,7 +51,7 @@ def find_header(file, lines):
 
 def class_columns(header):
     """The columns of 0 and 1: all but path and split, if no column names classes."""
-    if not {*ONE_LABEL, *SEVERAL_LABELS}.isdisjoint(header):
+    if not set(LABELS).isdisjoint(header):
         return ()
     path, split = (next((name for name in header if name in known), None) for known in (PATHS, SPLIT))
     return tuple(name for name in header if name not in (path, split))
@@ -92,7 +89,7 @@ def make_row(file, line, cells):
         split = next((name for name, words in SPLITS.items() if split.casefold() in words), split)
         if split not in SPLITS:
             raise DataError(f"{where} has the split {split!r}. Expected {', '.join(SPLITS)}.")
-    given = [name for name in (*ONE_LABEL, *SEVERAL_LABELS) if name in cells]
+    given = [name for name in LABELS if name in cells]
     labels = read_labels(where, cells, given[0]) if given else read_columns(where, cells)
     return Row(line, path, name_image(file, path), labels, split)
 
