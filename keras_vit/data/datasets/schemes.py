@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from keras_vit.data.examples import Examples
 
 PACKAGE = "keras_vit.data.datasets"
-TFDS_OPTIONS = ("data_dir", "download")
 # {split: the names that a dataset may give it}
 SPLITS = {"train": ("train", "training"), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
 
@@ -28,8 +27,8 @@ class Scheme:
 
     `opens`, `splits` and `would_read` are "module:function". The functions take the text after the colon, or the name.
 
-    - `opens` also takes the split and the `options`, keywords of `data.load`. It returns (source of the examples, class
-      names); `reading.sources` says what a source has.
+    - `opens` also takes the split and, if `from_tfds`, data_dir and download of `data.load`. It returns (source of the
+      examples, class names); `reading.sources` says what a source has.
     - `splits` returns the splits that the dataset states, and raises DataError if none can be opened. It imports no
       TensorFlow and lists no images. None if all are stated.
     - `would_read` also takes a path, and returns whether files that are put there become examples. None if they never
@@ -40,7 +39,7 @@ class Scheme:
     argument: str | None  # the word that help writes after the colon, such as "PATH"; None if nothing follows it
     holds: str  # a description of such a dataset
     opens: str
-    options: tuple[str, ...] = ()
+    from_tfds: bool = False
     augmentation: str = "inception"
     evaluation_crop: float | None = None  # as in `Examples`
     would_read: str | None = None
@@ -87,7 +86,7 @@ SCHEMES = {
             argument="NAME",
             holds="any dataset of TensorFlow Datasets whose examples are an image and its class",
             opens=f"{PACKAGE}.builders:open_builder",
-            options=TFDS_OPTIONS,
+            from_tfds=True,
         ),
         Scheme(
             name="digits",
@@ -121,7 +120,7 @@ DATASETS = SCHEMES | {
         argument=None,
         holds=f"{row.builder} of TensorFlow Datasets, its splits as in {row.source}",
         opens=f"{PACKAGE}.builders:open_catalogued",
-        options=TFDS_OPTIONS,
+        from_tfds=True,
         augmentation=row.augmentation,
     )
     for name, row in CATALOGUE.items()
@@ -248,9 +247,9 @@ def load(
     from keras_vit.data.reading.sources import leave_out, take_examples
 
     scheme, argument = find_scheme(name)
-    given = {"data_dir": data_dir, "download": download}
+    given = {"data_dir": data_dir, "download": download} if scheme.from_tfds else {}
     open_split = pkgutil.resolve_name(scheme.opens)  # imports its module
-    source, class_names = open_split(argument, split, **{option: given[option] for option in scheme.options})
+    source, class_names = open_split(argument, split, **given)
     left_out: list[int] = []
     if without is not None:
         from keras_vit.data.duplicates import numbers_to_leave_out
