@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from photographs import encode, flower
+from photographs import png_chunk as chunk
 from PIL import Image, ImageOps
 
 from keras_vit import data
@@ -63,10 +64,6 @@ def bmps(photo):
         "bmp 24 bits, top down": bmp(photo[..., ::-1].tobytes(), 24, top_down=True),
         "bmp 32 bits": bmp(np.pad(photo[::-1, :, ::-1], ((0, 0), (0, 0), (0, 1))).tobytes(), 32),
     }
-
-
-def chunk(name, content):
-    return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
 
 
 def png(rows, bits=8, colour=2, interlaced=0, before=b"", after=b"", cuts=()):

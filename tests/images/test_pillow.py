@@ -1,6 +1,5 @@
 """What may be opened as an image, and how much of it: files made to harm, in prediction and in class folders."""
 
-import io
 import os
 import socket
 import struct
@@ -12,6 +11,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import tensorflow as tf
+from photographs import encode
+from photographs import png_chunk as chunk
 from PIL import Image
 
 from keras_vit import data
@@ -28,15 +29,10 @@ EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpa
 
 
 def saved(kind, size=(40, 30), mode="RGB", **options):
-    file = io.BytesIO()
-    Image.new(mode, size, 120).save(file, kind, **options)
-    return file.getvalue()
+    return encode(Image.new(mode, size, 120), kind, **options)
 
 
 def png(width, height, bits=1, colour=0, rows=b"", extra=b""):
-    def chunk(name, content):
-        return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
-
     header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, bits, colour, 0, 0, 0))
     return b"\x89PNG\r\n\x1a\n" + header + extra + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 

@@ -1,9 +1,8 @@
 """What is transparent lies on white, and every reader agrees to the bit; against the colours blended in float64."""
 
-import io
-
 import numpy as np
 import tensorflow as tf
+from photographs import encode
 from PIL import Image
 
 from keras_vit.data.reading import sources
@@ -21,12 +20,6 @@ PALETTE = RANDOM.integers(0, 256, (5, 3), "uint8")
 OPACITIES = (0, 50, 128, 254, 255)
 
 
-def saved(image, kind="PNG", **options):
-    file = io.BytesIO()
-    image.save(file, kind, **options)
-    return file.getvalue()
-
-
 def with_palette():
     image = Image.frombytes("P", (17, 23), INDICES.tobytes())
     image.putpalette(PALETTE.tobytes())
@@ -39,36 +32,36 @@ def opaque_but(hidden):
 
 # {kind of file: (contents, colours (h, w, 3), opacity (h, w))}
 KINDS = {
-    "RGBA": (saved(Image.fromarray(RGBA)), RGBA[..., :3], RGBA[..., 3]),
+    "RGBA": (encode(RGBA, "PNG"), RGBA[..., :3], RGBA[..., 3]),
     "LA": (
-        saved(Image.fromarray(GREY_AND_OPACITY)),
+        encode(GREY_AND_OPACITY, "PNG"),
         np.repeat(GREY_AND_OPACITY[..., :1], 3, -1),
         GREY_AND_OPACITY[..., 1],
     ),
-    "a palette's index": (saved(with_palette(), transparency=3), PALETTE[INDICES], opaque_but(INDICES == 3)),
+    "a palette's index": (encode(with_palette(), "PNG", transparency=3), PALETTE[INDICES], opaque_but(INDICES == 3)),
     "a palette's opacities": (
-        saved(with_palette(), transparency=bytes(OPACITIES)),
+        encode(with_palette(), "PNG", transparency=bytes(OPACITIES)),
         PALETTE[INDICES],
         np.array(OPACITIES)[INDICES],
     ),
     "a colour": (
-        saved(Image.fromarray(PALETTE[INDICES]), transparency=tuple(map(int, PALETTE[2]))),
+        encode(PALETTE[INDICES], "PNG", transparency=tuple(map(int, PALETTE[2]))),
         PALETTE[INDICES],
         opaque_but((PALETTE[INDICES] == PALETTE[2]).all(-1)),
     ),
     "a grey": (
-        saved(Image.fromarray(INDICES * 50), transparency=100),
+        encode(INDICES * 50, "PNG", transparency=100),
         np.repeat(INDICES[..., None] * 50, 3, -1),
         opaque_but(INDICES == 2),
     ),
     "a grey of 16 bits": (
-        saved(Image.fromarray(INDICES.astype("uint16") * 9999), transparency=9999),
+        encode(INDICES.astype("uint16") * 9999, "PNG", transparency=9999),
         np.repeat(INDICES[..., None].astype("uint16") * 9999 >> 8, 3, -1),
         opaque_but(INDICES == 1),
     ),
-    "no transparency": (saved(Image.fromarray(RGBA[..., :3])), RGBA[..., :3], np.full((23, 17), 255)),
-    "WebP": (saved(Image.fromarray(RGBA), "WEBP", lossless=True, exact=True), RGBA[..., :3], RGBA[..., 3]),
-    "GIF": (saved(with_palette(), "GIF", transparency=3), PALETTE[INDICES], opaque_but(INDICES == 3)),
+    "no transparency": (encode(RGBA[..., :3], "PNG"), RGBA[..., :3], np.full((23, 17), 255)),
+    "WebP": (encode(RGBA, "WEBP", lossless=True, exact=True), RGBA[..., :3], RGBA[..., 3]),
+    "GIF": (encode(with_palette(), "GIF", transparency=3), PALETTE[INDICES], opaque_but(INDICES == 3)),
 }
 
 

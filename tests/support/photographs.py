@@ -2,6 +2,8 @@
 
 import functools
 import io
+import struct
+import zlib
 
 import numpy as np
 from PIL import Image
@@ -26,3 +28,8 @@ def encode(image, kind="JPEG", **options):
     image = Image.fromarray(image) if isinstance(image, np.ndarray) else image
     image.save(file, kind, **options)
     return file.getvalue()
+
+
+def png_chunk(name, content):
+    """A chunk of a PNG: its length, its name, its content and their checksum."""
+    return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
