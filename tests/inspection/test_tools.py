@@ -1,4 +1,4 @@
-"""Filters, position embeddings, attention distance and features, on cases whose answer is known, and against numpy."""
+"""Filters, position embeddings, attention and features, on cases whose answer is known, and against numpy."""
 
 import keras
 import numpy as np
@@ -83,7 +83,23 @@ def test_similarity_of_position_embeddings_elsewhere():
             inspection.position_similarity(models.VisionTransformer(**VIT, position_embedding=kind))
 
 
-def uniform(grid, tokens):
+def test_weights_are_each_blocks_own(vit):
+    weights, tokens = inspection.attention_weights(vit, IMAGES), 6 + (vit.config.classifier == "token")
+    assert weights.shape == (3, 2, 2, tokens, tokens)
+    np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-5)
+    block = vit.get_layer("encoderblock_2")
+    x = keras.Model(vit.input, block.input)(IMAGES)
+    y = keras.ops.convert_to_numpy(block.attention_norm(x))
+    q, k = (
+        (y @ keras.ops.convert_to_numpy(d.kernel) + keras.ops.convert_to_numpy(d.bias)).reshape(2, tokens, 2, 8)
+        for d in (block.attention.query, block.attention.key)
+    )
+    scores = np.einsum("nlhe,nmhe->nhlm", q, k) / np.sqrt(8)
+    expected = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+    np.testing.assert_allclose(weights[2], expected, atol=1e-5)
+
+
+def uniform(tokens):
     return np.full((2, 3, 4, tokens, tokens), 1 / tokens)
 
 
@@ -96,7 +112,7 @@ def test_attention_to_itself_has_distance_0():
 @pytest.mark.parametrize("columns", [2, 5, 14])
 def test_uniform_attention_in_a_row(token, columns):
     """The mean of |i - j| over a row of n is (n^2 - 1) / 3n."""
-    weights = uniform((1, columns), columns + token)
+    weights = uniform(columns + token)
     expected = (columns**2 - 1) / (3 * columns) * 16
     np.testing.assert_allclose(inspection.attention_distance(weights, (1, columns), (8, 16)), expected)
 
@@ -123,12 +139,22 @@ def test_distance_of_a_model(vit):
     np.testing.assert_allclose(found[0, 1], by_hand, rtol=1e-6)
 
 
-def test_rollout_knows_the_class_token(vit):
-    weights = inspection.attention_weights(vit, IMAGES)
+def test_rollout(vit):
     token = vit.config.classifier == "token"
-    np.testing.assert_array_equal(
-        inspection.rollout(weights, vit.config.grid), inspection.rollout(weights, vit.config.grid, token)
-    )
+    weights = inspection.attention_weights(vit, IMAGES)
+    seen = inspection.rollout(weights, vit.config.grid)
+    np.testing.assert_array_equal(seen, inspection.rollout(weights, vit.config.grid, token))
+    assert seen.shape == (2, 2, 3)
+    np.testing.assert_allclose(seen.sum((1, 2)), 1, atol=1e-5)
+    joint = np.eye(weights.shape[-1])
+    for block in weights.mean(2)[:, 0]:
+        joint = (block + np.eye(len(block))) / 2 @ joint
+    first = joint[0, 1:] / joint[0, 1:].sum() if token else joint.mean(0)
+    np.testing.assert_allclose(seen[0].ravel(), first, atol=1e-5)
+
+
+def test_uniform_attention_is_seen_everywhere():
+    np.testing.assert_allclose(inspection.rollout(uniform(5), (2, 2)), np.full((3, 2, 2), 0.25))
 
 
 def test_rollout_over_all_tokens_leaves_the_class_token_out():
