@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keras_vit.distribution.replicas import JAX, TENSORFLOW
-from keras_vit.errors import ConfigError, UnknownNameError, describe_install, require_backend
+from keras_vit.errors import ConfigError, UnknownNameError, describe_install, describe_unknown, require_backend
 
 if TENSORFLOW or TYPE_CHECKING:
     import tensorflow as tf
@@ -152,9 +152,9 @@ def strategy(
     ...     model = keras_vit.zoo.load("ViT-Test/4", weights=None)
     Training on ... replica...
     """
-    if kind not in ("auto", "jax", *STRATEGIES):
-        names = ", ".join(("auto", "jax", *STRATEGIES))
-        raise UnknownNameError(f"There is no strategy {kind!r}. Expected one of: {names}.")
+    kinds = ("auto", "jax", *STRATEGIES)
+    if kind not in kinds:
+        raise UnknownNameError(describe_unknown("strategy", kind, kinds))
     require_backend("training.strategy", "tensorflow", "jax")
     devices = [devices] if isinstance(devices, str) else devices
     if kind == "jax" or (kind == "auto" and JAX):
