@@ -52,9 +52,8 @@ def stored_dtype(variable):
 
 
 def to_stored(array):
-    if array.dtype.name == "bfloat16":
-        return array.view("uint16")
-    return array.astype(STORED.get(array.dtype.name, array.dtype))
+    dtype = STORED.get(array.dtype.name, array.dtype)
+    return array.view(dtype) if array.dtype.name == "bfloat16" else array.astype(dtype)
 
 
 def is_per_replica(key, variable, array):
