@@ -222,13 +222,6 @@ def test_typical_size(tmp_path):
     assert data.load("digits").typical_size() == (8, 8)
 
 
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    path = tmp_path_factory.mktemp("tiny") / "tiny.keras"
-    zoo.save(zoo.load("ViT-Test/4", weights=None, image_size=8, num_layers=1, num_classes=5), path)
-    return path
-
-
 @pytest.fixture
 def without_steps(monkeypatch):
     """Runs that train nothing, and judge nothing."""
@@ -239,7 +232,7 @@ def without_steps(monkeypatch):
 def run(tiny, out, resume=False, found=None, **fields):
     console = Console(record=True, width=300)
     fields = {"steps": 4, "batch_size": 32, **fields}
-    settings = Settings(model=str(tiny), dataset="digits", **fields)
+    settings = Settings(model=tiny, dataset="digits", **fields)
     folder = RunFolder(out)
     settings = plan.prepare(settings, folder, resume)
     tell = lambda said: console.print(said, soft_wrap=True)  # noqa: E731
@@ -272,7 +265,7 @@ def test_train_on_everything_and_test_once(tiny, tmp_path, monkeypatch):
 
 def test_a_resumed_run_keeps_its_batch(tiny, tmp_path, monkeypatch, without_steps):
     """The default batch, 128 here, follows the number of replicas; the run that has begun does not."""
-    settings = Settings(model=str(tiny), dataset="digits", steps=2)
+    settings = Settings(model=tiny, dataset="digits", steps=2)
     begun = {"settings": vars(settings), "recipe": {"batch_size": 96, "learning_rate": 0.004}}
     (tmp_path / "config.json").write_text(json.dumps(begun))
     monkeypatch.setattr(Checkpoints, "steps", lambda _: [1])
@@ -295,7 +288,7 @@ def test_a_resumed_run_keeps_what_a_search_found(
 ):
     """What config.json holds, whatever became of the search's folder; another length replaces the steps found."""
     asked, seen = {"batch_size": 96, "steps": None, **asked}, []
-    settings = Settings(model=str(tiny), dataset="digits", **asked)
+    settings = Settings(model=tiny, dataset="digits", **asked)
     recipe = {"batch_size": 96, "learning_rate": 0.004, "steps": 6, "weight_decay": 0.3}
     begun = {"settings": vars(settings), "recipe": recipe, "total_steps": 6}
     (tmp_path / "config.json").write_text(json.dumps(begun))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from forking import forked_commands
 
-from keras_vit import data, training, zoo
+from keras_vit import data, training
 from keras_vit.commands.finetune import print_protocol
 from keras_vit.console import Console
 from keras_vit.data import DataError
@@ -21,14 +21,6 @@ from keras_vit.trainers.protocol import run_protocol
 from keras_vit.trainers.search import load_examples, make_grid, search_fields
 from keras_vit.trainers.settings import Settings, parse_search
 from keras_vit.trainers.train import train
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    path = tmp_path_factory.mktemp("model") / "tiny.keras"
-    zoo.save(zoo.load("ViT-Test/4", weights=None, image_size=8, num_layers=1, num_classes=3), path)
-    return str(path)
-
 
 SMALL = {"dataset": "digits", "steps": 8, "batch_size": 16}
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import keras_vit as package
-from keras_vit import training, zoo
+from keras_vit import training
 from keras_vit.commands import finetune
 from keras_vit.errors import ConfigError, KerasVitError, UnknownNameError
 from keras_vit.trainers.choices import choose_settings
@@ -20,16 +20,9 @@ from keras_vit.training.runs.folder import RunFolder
 GIVEN = {"image_size": 8, "steps": 6, "batch_size": 16, "learning_rate": 0.01, "every": 3, "test": True}
 
 
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    path = tmp_path_factory.mktemp("model") / "tiny.keras"
-    zoo.save(zoo.load("ViT-Test/4", weights=None, image_size=8, num_layers=1, num_classes=3), path)
-    return path
-
-
 @pytest.mark.slow
 def test_python_and_the_command_train_the_same_bits(keras_vit, tiny, tmp_path):
-    result = package.finetune("digits", out=tmp_path / "python", model=tiny, tell=None, **GIVEN)
+    result = package.finetune("digits", out=tmp_path / "python", model=Path(tiny), tell=None, **GIVEN)
     words = [f"--{name.replace('_', '-')}={value}" for name, value in GIVEN.items() if value is not True]
     done = keras_vit("finetune", "--data", "digits", "--model", tiny, "--out", tmp_path / "command", "--test", *words)
     assert done.status == 0, done.err
@@ -112,7 +105,7 @@ def digested(monkeypatch):
 def test_a_finished_run_is_read_once_before_it_goes_on(tiny, tmp_path, digested):
     """Its weights may have gigabytes. What is written anew is read once too, under the name partial.*."""
     out = tmp_path / "run"
-    package.finetune("digits", out=out, model=tiny, tell=None, **GIVEN)
+    package.finetune("digits", out=out, model=Path(tiny), tell=None, **GIVEN)
     there = [path.name for path in out.iterdir() if path.is_file()]
     digested.clear()
     package.finetune(out=out, resume=True, steps=8, tell=None)
@@ -126,11 +119,11 @@ def test_a_finished_run_is_read_once_before_it_goes_on(tiny, tmp_path, digested)
 @pytest.mark.slow
 def test_a_file_that_changes_after_the_check_is_refused(tiny, tmp_path):
     folder = RunFolder(tmp_path / "run")
-    package.finetune("digits", out=folder.path, model=tiny, tell=None, **GIVEN)
+    package.finetune("digits", out=folder.path, model=Path(tiny), tell=None, **GIVEN)
     folder.check(resume=True)
     (folder.path / "model.keras").write_bytes(b"mine")
     with pytest.raises(RunError, match="model.keras was not written by this run"), folder.hold(resume=True):
         pass
     assert (folder.path / "model.keras").read_bytes() == b"mine"
     with pytest.raises(RunError, match="already contains a run"):
-        package.finetune("digits", out=folder.path, model=tiny, tell=None, **GIVEN)
+        package.finetune("digits", out=folder.path, model=Path(tiny), tell=None, **GIVEN)

@@ -11,7 +11,7 @@ from forking import forked_commands
 from invented_tfds import prepare
 from PIL import Image
 
-from keras_vit import data, training, zoo
+from keras_vit import data, training
 from keras_vit.commands.finetune import print_results
 from keras_vit.console import Console
 from keras_vit.errors import ConfigError, UnknownNameError
@@ -42,13 +42,6 @@ def prepared(tmp_path_factory):
     prepare("eurosat/rgb", root, train=60)
     prepare("svhn_cropped", root, train=40, test=20)
     return root
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    path = tmp_path_factory.mktemp("model") / "tiny.keras"
-    zoo.save(zoo.load("ViT-Test/4", weights=None, image_size=8, num_layers=1, num_classes=3), path)
-    return str(path)
 
 
 @pytest.fixture
