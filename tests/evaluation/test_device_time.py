@@ -21,14 +21,8 @@ class Invented(steps.StepsProcess):
     room = 100
 
     def __init__(self, *_):
-        self.memory, self.precision, self.device, self.runs, self.calls, self.compiled = (
-            None,
-            "float32",
-            "",
-            0,
-            [],
-            set(),
-        )
+        super().__init__(None, "float32")
+        self.calls = []
 
     def start(self):
         self.device, self.runs = "invented", 0
@@ -115,7 +109,7 @@ def test_an_interrupted_measurement_goes_on(invented, tmp_path):
 @pytest.mark.parametrize("room", [0, 1, 2, 3, 31, 32, 33, 100, 1000, 4095, 4096, 9999])
 def test_the_largest_batch_is_found(room, invented, monkeypatch):
     monkeypatch.setattr(Invented, "room", room)
-    found = evaluation.find_largest_batch("R50x1", 32, most=4096)
+    found = evaluation.find_largest_batch("R50x1", 32, most=4096, memory=8 * 10**9)
     assert found.batch_size <= room
     if room >= 4096:
         assert (found.batch_size, found.too_large) == (4096, None)
@@ -154,6 +148,9 @@ def test_bad_input_is_a_sentence(invented, tmp_path):
         evaluation.measure_speed(["ViT-B/17"])
     with pytest.raises(ConfigError, match=r"batch_sizes must be whole numbers from 1, .* Received: \[0\]"):
         evaluation.measure_speed(["R50x1"], batch_sizes=[0])
+    for memory in (-1, 1.5e9):
+        with pytest.raises(ConfigError, match=f"memory must be positive: a whole number.* Received: memory={memory}"):
+            evaluation.find_largest_batch("R50x1", 32, memory=memory)
     for notes in ("no measurement\n", "3\n", "", '{"device": "CPU"}\n[["round", "R50'):
         (tmp_path / "notes").write_text(notes)
         with pytest.raises(ConfigError, match="does not hold measurements"):

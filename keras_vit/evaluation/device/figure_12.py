@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from keras_vit.errors import COUNT, ConfigError
+from keras_vit.errors import COUNT, ConfigError, Range, require_within
 from keras_vit.evaluation.device.measuring import Record, take_turns
 from keras_vit.evaluation.device.steps import StepsProcess, time_steps, warm_up
 from keras_vit.files import write_whole
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_IMAGES = 2**16
+BYTES = Range(1, 2**62, "positive: a whole number of bytes", whole=True)
 PART = 16  # the search ends once the smallest batch that does not fit is less than a 16th larger
 # Lines and markers of the families, as in the paper: ResNets dashed, hybrids dotted.
 STYLES = {"ViT": "-o", "hybrid": ":s", "ResNet": "--^"}
@@ -211,7 +212,8 @@ def find_largest_batch(
     >>> find_largest_batch("ViT-Test/4", 32, memory=3 * 10**8).batch_size  # on a CPU  # doctest: +SKIP
     608
     """
-    require_some(image_sizes=[image_size], most=[most], memory=[memory or 1])
+    require_some(image_sizes=[image_size], most=[most])
+    require_within(BYTES, memory=memory or None)
     size = nearest_size(model, image_size)
     with StepsProcess(memory, precision) as process:
         known = Record(record, process.describe(training))
