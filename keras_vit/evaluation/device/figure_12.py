@@ -141,13 +141,11 @@ def best_speeds(speeds: Iterable[Speed]) -> list[Speed]:
     >>> best_speeds([Speed("R50x1", 224, 1, (5.0,)), Speed("R50x1", 224, 8, (9.0,)), Speed("R50x1", 224, 64, ())])
     [Speed(model='R50x1', image_size=224, batch_size=8, rounds=(9.0,))]
     """
-    best: dict[tuple[str, int], Speed] = {}
+    places: dict[tuple[str, int], list[Speed]] = {}
     for speed in speeds:
-        place = (speed.model, speed.image_size)
-        known = best.get(place)
-        if speed.rounds and (known is None or statistics.median(speed.rounds) > statistics.median(known.rounds)):
-            best[place] = speed
-    return list(best.values())
+        if speed.rounds:
+            places.setdefault((speed.model, speed.image_size), []).append(speed)
+    return [max(found, key=lambda speed: statistics.median(speed.rounds)) for found in places.values()]
 
 
 @dataclass(frozen=True)

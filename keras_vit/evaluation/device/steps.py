@@ -4,7 +4,7 @@ import dataclasses
 import functools
 from typing import Any
 
-from keras_vit.errors import KerasVitError
+from keras_vit.errors import KerasVitError, require_backend
 from keras_vit.evaluation.device.measuring import (
     describe_machine,
     free_memory,
@@ -27,8 +27,6 @@ def begin(memory: int | None, memory_on_cpu: int, precision: str) -> tuple[str, 
     """Finds the device and limits its memory; returns (its name, whether it is the processor)."""
     import keras
     import tensorflow as tf
-
-    from keras_vit.errors import require_backend
 
     require_backend("Measuring a device", "tensorflow")
     keras.utils.set_random_seed(SEED)
