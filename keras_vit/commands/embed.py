@@ -96,8 +96,9 @@ def show_nearest(
 
     Example: keras-vit near cat.jpg --in vectors.npz --out near.html
     """
+    from keras_vit.inference.listing import state_of
     from keras_vit.inference.vector_files import read_columns
-    from keras_vit.inference.vector_search import Kept, open_searchable, state_of
+    from keras_vit.inference.vector_search import Kept, open_searchable
 
     require("faiss", "keras-vit near")
     require_images(images)

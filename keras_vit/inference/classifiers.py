@@ -10,6 +10,7 @@ import numpy as np
 from keras_vit import zoo
 from keras_vit.errors import ConfigError, ExportError
 from keras_vit.export.opening import Artefact, open_artefact
+from keras_vit.inference.listing import state_of
 from keras_vit.models.config import Classifier, ProbabilityKind
 from keras_vit.models.folding import fold_in_place
 from keras_vit.models.preprocessing import Preprocessing, require_described
@@ -118,22 +119,15 @@ def open_by_name(name, like):
         if artefact is not None:
             return describe_artefact(artefact, like)
     path = model_of(name)
-    opened = find_state(path)
+    file = os.path.expanduser(path)
+    opened = state_of(file)  # None for a name of the zoo
 
     def restore():
-        if find_state(path) != opened:
+        if state_of(file) != opened:
             raise ConfigError(f"{path} has changed since it was opened. Open it again.")
         return zoo.load(path)
 
     return fold_in_place(zoo.load(path), restore)
-
-
-def find_state(path):
-    """The size and time of a file; None for anything else, such as a name of the zoo."""
-    if not os.path.isfile(place := os.path.expanduser(path)):
-        return None
-    state = os.stat(place)
-    return state.st_size, state.st_mtime_ns
 
 
 def describe_artefact(artefact, like):

@@ -16,6 +16,14 @@ from keras_vit.images.pillow import MOST_BYTES
 from keras_vit.images.pixels import read_any_image
 
 
+def state_of(file: str | os.PathLike) -> list[int] | None:
+    """Size and time of change of a file, to tell that it has changed; None if there is no file."""
+    if not os.path.isfile(file):
+        return None
+    state = os.stat(file)
+    return [state.st_size, state.st_mtime_ns]
+
+
 def is_image(path):
     return Path(path).suffix.lower() in SUFFIXES and os.path.isfile(path)
 

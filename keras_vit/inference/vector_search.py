@@ -15,7 +15,7 @@ import numpy as np
 from keras_vit import pages
 from keras_vit.errors import ConfigError, ImageError
 from keras_vit.files import describe_refusal, find_misfit, open_regular, write_whole
-from keras_vit.inference.listing import read_from_anywhere
+from keras_vit.inference.listing import read_from_anywhere, state_of
 from keras_vit.inference.vector_files import Origin, read_columns
 
 MOST = 1_000_000  # vectors; for a file of more, an index is made
@@ -105,14 +105,6 @@ def make_index(vectors: np.ndarray, tell: Callable[[int, int], object]) -> tuple
         tell(index.ntotal, count)
     index.nprobe, found = choose_lists(index, vectors, drawn[:QUERIES])
     return index, found
-
-
-def state_of(file: str | os.PathLike) -> list[int] | None:
-    """Size and time of change of a file, to identify it in its index; None if there is no file."""
-    if not os.path.isfile(file):
-        return None
-    state = os.stat(file)
-    return [state.st_size, state.st_mtime_ns]
 
 
 class Kept(NamedTuple):

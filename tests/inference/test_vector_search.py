@@ -9,6 +9,7 @@ import pytest
 from keras_vit import inference
 from keras_vit.errors import ConfigError
 from keras_vit.inference import vector_search
+from keras_vit.inference.listing import state_of
 from keras_vit.inference.vector_files import Origin, write_vectors
 
 RANDOM = np.random.default_rng(0)
@@ -113,13 +114,13 @@ def test_the_kept_index_is_used_while_the_file_stays(file, monkeypatch):
     numbers, _ = inference.nearest(file, ASKED)
     assert share_found(numbers, search(VECTORS[::-1], ASKED, 12)[0]) > 0.9
     os.utime(file, ns=(0, 0))
-    assert not vector_search.read_index(index, vector_search.state_of(file))
+    assert not vector_search.read_index(index, state_of(file))
     assert {path.name for path in file.parent.iterdir()} == {"v.npz", "v.npz.index"}
 
 
 def test_a_damaged_index_is_made_again(file):
     index = file.with_name("v.npz.index")
-    index.write_bytes(b"IwFl" * 100 + vector_search.describe_index(vector_search.state_of(file), (12_000, 32), 0.95))
+    index.write_bytes(b"IwFl" * 100 + vector_search.describe_index(state_of(file), (12_000, 32), 0.95))
     assert inference.nearest(file, ASKED)[0].shape == (100, 12) and index.stat().st_size > VECTORS.nbytes
 
 
