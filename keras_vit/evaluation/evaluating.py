@@ -168,9 +168,8 @@ def evaluate_multi_label(
     """Average precision of every class (scikit-learn's), over every image once.
 
     Args:
-        model: a classifier, whose classes are matched as by `evaluate`.
+        model, batch_size, tell: as for `evaluate`.
         examples: examples whose images have several classes, as from a "csv:FILE".
-        batch_size, tell: as for `evaluate`.
 
     Raises:
         ConfigError: for examples of one class each, or a model with other classes.

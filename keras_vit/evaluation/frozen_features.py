@@ -235,9 +235,7 @@ class FewShot(keras.callbacks.Callback):
     Adds "few_shot_5", the mean over the seeds, to the logs, and so to the history, of every `every`-th epoch.
 
     Args:
-        train, test: splits of a dataset, from `keras_vit.data.load`; its classes need not be those of the training.
-        shots: examples of each class.
-        seeds: seeds of the choices to average over.
+        train, test, shots, seeds: as for `evaluate_few_shot`; the classes need not be those of the training.
         every: epochs between two evaluations; the last epoch is always evaluated.
 
     >>> callback = FewShot(keras_vit.data.load("digits"), keras_vit.data.load("digits", "test"), shots=[5, 10])

@@ -87,8 +87,7 @@ def embed_each(
 
     Args:
         model, vector, normalize, batch_size: as for `embed`.
-        images: any iterable, read as the vectors are consumed.
-        skip: called with an unreadable image and its error; that image is then left out. None raises the error.
+        images, skip: as for `predict_each`.
 
     >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None)
     >>> [vector.shape for _, vector in embed_each(model, [np.zeros((8, 8, 3), "uint8")])]

@@ -55,9 +55,7 @@ def segment_each(
 
     Args:
         model: as for `segment`.
-        images: any iterable, read as the masks are consumed.
-        batch_size: images at a time; affects only the time.
-        skip: called with an unreadable image and its error; that image is then left out. None raises the error.
+        images, batch_size, skip: as for `predict_each`.
     """
     model = open_classifier(model)
     if model.config.classifier != "patches":
