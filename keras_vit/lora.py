@@ -16,21 +16,20 @@ def add_factors(dense, rank, seed):
         dense.enable_lora(rank, a_initializer=keras.initializers.HeUniform(seed=seed))
 
 
-def has_lora(layer):
-    return bool(getattr(layer, "lora_enabled", False))
+def layers_with_lora(model):
+    """Layers within layers, too; `model.layers` has only the outermost."""
+    return [layer for layer in model._flatten_layers() if getattr(layer, "lora_enabled", False)]
 
 
 def factors_of(model):
     """The factors of all layers of a model that have LoRA."""
-    layers = filter(has_lora, model._flatten_layers())  # layers within layers, too
-    return [factor for layer in layers for factor in (layer.lora_kernel_a, layer.lora_kernel_b)]
+    return [factor for layer in layers_with_lora(model) for factor in (layer.lora_kernel_a, layer.lora_kernel_b)]
 
 
 def weights_without_lora(model):
     """[(weight, its array)] of a model without LoRA's factors; their products are added to the kernels."""
     sums, factors = {}, set(map(id, factors_of(model)))
-    # Layers within layers, too; `model.layers` has only the outermost.
-    for layer in filter(has_lora, model._flatten_layers()):
+    for layer in layers_with_lora(model):
         a, b = layer.lora_kernel_a, layer.lora_kernel_b
         kernel = next(weight for weight in layer.weights if weight.name == "kernel")  # layer.kernel has the sum
         sums[id(kernel)] = kernel.numpy() + (layer.lora_alpha / layer.lora_rank) * (a.numpy() @ b.numpy())
@@ -40,7 +39,7 @@ def weights_without_lora(model):
 
 def without_lora(model):
     """A model that computes the same by plain kernels, without LoRA's factors; the model itself if it has none."""
-    if not any(map(has_lora, model._flatten_layers())):
+    if not layers_with_lora(model):
         return model
     twin = type(model).from_config(drop_ranks(model.get_config()))
     twin.set_weights([array for _, array in weights_without_lora(model)])
