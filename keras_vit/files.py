@@ -72,12 +72,6 @@ def require_local(path: str | os.PathLike, error: type[KerasVitError] = ConfigEr
         )
 
 
-def make_empty(path: Path) -> None:
-    """Makes an empty file in place of whatever has this name; replaces a link, not its target."""
-    path.unlink(missing_ok=True)
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINK, 0o666))
-
-
 def remove_abandoned(path: Path) -> None:
     """Removes hidden files that killed processes left of `path`, if they were not written to for an hour."""
     for left in path.parent.glob(f".{'[0-9a-f]' * 16}.{glob.escape(path.name)}"):
@@ -103,7 +97,8 @@ def write_whole(path: str | os.PathLike, temporary: Path | None = None) -> Itera
         remove_abandoned(path)
         temporary = path.with_name(f".{secrets.token_hex(8)}.{path.name}")
     try:
-        make_empty(temporary)
+        temporary.unlink(missing_ok=True)  # a link, not its target
+        temporary.touch(exist_ok=False)
         yield temporary
         with open(temporary, "r+b") as file:
             os.fsync(file.fileno())
