@@ -83,7 +83,8 @@ class FitProgress(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         self.step += 1
         self.timed_from = self.timed_from or time.monotonic()
-        loss, rate, left = (logs or {}).get("loss"), self.describe_rate(), self.describe_left()
+        loss = (logs or {}).get("loss")
+        rate, left = self.describe_speed()
         said = (loss is not None and f"loss {loss:.3f}", rate and f"{rate} images/s", left and f"{left} left")
         self.bar.update(
             self.task,
@@ -102,9 +103,8 @@ class FitProgress(keras.callbacks.Callback):
         cells = {"epoch": f"{epoch + 1}/{self.epochs}"}
         cells |= {SHORT.get(name, name): f"{value:.3f}" for name, value in logs.items()}
         if self.monitor in logs:
-            cells["best"] = self.describe_best(logs)
-        cells["images/s"] = self.describe_rate()
-        cells["left"] = self.describe_left()
+            cells["best"] = self.describe_best()
+        cells["images/s"], cells["left"] = self.describe_speed()
         self.print_row(cells)
 
     def print_row(self, cells):
@@ -122,7 +122,7 @@ class FitProgress(keras.callbacks.Callback):
     def say(self, line):
         self.bar.console.print(line, soft_wrap=True)
 
-    def describe_best(self, logs):
+    def describe_best(self):
         """The best value so far and its epoch; a star for the current epoch."""
         best = find_best(self.rows, self.monitor)
         if best is None:
@@ -130,21 +130,13 @@ class FitProgress(keras.callbacks.Callback):
         mark = "*" if best is self.rows[-1] else f"@{best['epoch']}"
         return f"{best[self.monitor]:.3f} {mark}"
 
-    @property
-    def steps_per_second(self):
-        """The mean rate of all steps except the first, with validation; None before the second step."""
+    def describe_speed(self):
+        """(images per second, the time to the last step), by all steps but the first; empty before the second step."""
         steps = self.step - self.start - 1
-        return steps / max(time.monotonic() - self.timed_from, 1e-9) if steps > 0 else None
-
-    def describe_rate(self):
-        """Images per second."""
-        rate = self.steps_per_second
-        return f"{rate * self.batch_size:.0f}" if rate else ""
-
-    def describe_left(self):
-        """The time to the last step."""
-        rate = self.steps_per_second
-        return format_seconds((self.total - self.step) / rate) if rate else ""
+        if steps <= 0:
+            return "", ""
+        rate = steps / max(time.monotonic() - self.timed_from, 1e-9)
+        return f"{rate * self.batch_size:.0f}", format_seconds((self.total - self.step) / rate)
 
     def on_train_end(self, logs=None):
         if self.step >= self.total or getattr(self.model, "stop_training", False):
