@@ -106,7 +106,7 @@ def test_the_demo_as_a_whole(tmp_path):
     summary = done.stdout[done.stdout.index("Tested on 360 other digits") :]
     shares = {
         line[0]: [float(figure) for figure in re.findall(r"([\d.]+)%", line[1])]
-        for line in re.findall(r"^(fine-tuned|from random weights|fine-tuned, \w+ int8) +(.+)$", summary, re.MULTILINE)
+        for line in re.findall(r"^ (fine-tuned|from random weights|fine-tuned, \w+ int8) +(.+)$", summary, re.MULTILINE)
     }
     assert len(shares) == 4
     accuracy, low, _ = shares["fine-tuned"]
