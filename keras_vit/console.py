@@ -41,10 +41,6 @@ class Console(rich.console.Console):
     def render_str(self, text, **options):
         return super().render_str(printable(text), **options)
 
-    def print_command(self, command: str, before: str = "  ") -> None:
-        """Prints a shell command after `before`, on one line that can be pasted."""
-        self.print(before + command, soft_wrap=True)
-
 
 class OneSafeLine(logging.Filter):
     """Prints each message of a logger on one line, without control characters and secrets."""
@@ -59,5 +55,5 @@ log.addFilter(OneSafeLine())
 
 
 def say(sentence: str, one_line: bool = True) -> None:
-    """Prints a sentence to the terminal: on one line, so that a path in it can be copied, or wrapped at its width."""
+    """Prints a sentence: on one line, so that a path or command can be copied, or wrapped at the terminal's width."""
     Console().print(sentence, soft_wrap=one_line)

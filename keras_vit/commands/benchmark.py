@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from keras_vit import evaluation
-from keras_vit.commands.shared import show_text, try_folder
+from keras_vit.commands.shared import ToFolder, show_text
 from keras_vit.console import Console, make_table
 from keras_vit.files import write_whole
 from keras_vit.models import variant
@@ -66,11 +66,7 @@ def benchmark(
     rounds: Annotated[int, typer.Option(min=1, help="Measurements per model, in turns; the median is shown.")] = 5,
     precision: Annotated[Precision, typer.Option(help="What to compute in.")] = "float32",
     out: Annotated[
-        Path,
-        typer.Option(
-            callback=try_folder,
-            help="A folder for the tables and plots. Measurements that are already there are not repeated.",
-        ),
+        Path, ToFolder(help="A folder for the tables and plots. Measurements that are already there are not repeated.")
     ] = Path("benchmark"),
 ) -> None:
     """Measures images per second over image and batch sizes, and the largest batch that fits (Figure 12).

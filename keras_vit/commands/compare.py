@@ -11,8 +11,8 @@ import typer
 from keras_vit import data
 from keras_vit.commands.evaluate import choose_split
 from keras_vit.commands.parsing import complete_place
-from keras_vit.commands.shared import BatchSize, Data, Like, import_keras, require_model, show_count, try_folder
-from keras_vit.console import Console, make_table
+from keras_vit.commands.shared import BatchSize, Data, Json, Like, ToFolder, import_keras, require_model, show_count
+from keras_vit.console import Console, make_table, say
 from keras_vit.data.datasets.schemes import require_dataset
 from keras_vit.errors import ConfigError
 from keras_vit.evaluation.device.process import NotMeasured, run_apart
@@ -93,12 +93,11 @@ def compare(
         ),
     ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option(callback=try_folder, help=f"A folder for {' and '.join(NAMES)}; existing ones are replaced."),
+        Path | None, ToFolder(help=f"A folder for {' and '.join(NAMES)}; existing ones are replaced.")
     ] = None,
     batch_size: BatchSize = 64,
     like: Like = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print all numbers as JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Compares exported files and models on your images, and recommends one.
 
@@ -135,7 +134,7 @@ def compare(
         print(json.dumps(facts))
     else:
         Console().print(tabulate(candidates))
-        Console().print(reason, soft_wrap=True)
+        say(reason)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         with write_whole(out / NAMES[0]) as path:

@@ -14,8 +14,8 @@ from PIL import Image
 
 from keras_vit import data, evaluation, inference
 from keras_vit.commands.pictures import PAGE
-from keras_vit.commands.shared import import_keras, try_folder
-from keras_vit.console import Console, list_pairs, make_table
+from keras_vit.commands.shared import ToFolder, import_keras
+from keras_vit.console import Console, list_pairs, make_table, say
 from keras_vit.data.datasets.arrays import read_digits
 from keras_vit.errors import ExportError, KerasVitError
 from keras_vit.files import make_folder
@@ -96,14 +96,14 @@ def list_commands(out):
     }
 
 
-def run_commands(out, run, console):
+def run_commands(out, run):
     """The seconds that each took."""
-    seconds = []
+    console, seconds = Console(), []
     for sentence, commands in list_commands(out).items():
         console.print()
         console.print(sentence, style="bold", soft_wrap=True)
         for command in commands:
-            console.print_command(command, "$ ")
+            say(f"$ {command}")
             begun = time.monotonic()
             run(shlex.split(command)[1:])
             seconds.append(time.monotonic() - begun)
@@ -120,8 +120,7 @@ def save_digits(out):
 
 def tabulate_shares(shares, seconds):
     """A line for each model: its accuracy, how sure that is, and its training."""
-    count = next(iter(shares.values())).count
-    title = f"Tested on {count} other digits"
+    title = f"Tested on {shares[FINETUNED].count} other digits"
     table = make_table(title, "model", "accuracy", "95% interval", "training")
     for name, share in shares.items():
         trained = f"{STEPS} updates, {seconds[name]:.0f} s" if name in seconds else ""
@@ -139,9 +138,10 @@ def list_next_commands(out):
     ]
 
 
-def print_summary(out, shares, seconds, console):
+def print_summary(out, shares, seconds):
     """Accuracies, files, how to open the page, and what to type next."""
     pretrained, scratch = (shares[name] for name in (FINETUNED, SCRATCH))
+    console = Console()
     console.print()
     console.print(tabulate_shares(shares, seconds))
     console.print(f"Pre-training gained {100 * (pretrained.value - scratch.value):.1f} points.")
@@ -149,32 +149,30 @@ def print_summary(out, shares, seconds, console):
     console.print(list_pairs(((str(out / name), meaning) for name, meaning in PARTS.items()), "The folder now has"))
     console.print()
     console.print("Open in a browser:")
-    console.print(f"  {(out / 'report' / PAGE).absolute().as_uri()}", soft_wrap=True)
+    say(f"  {(out / 'report' / PAGE).absolute().as_uri()}")
     console.print("Next:")
     for command in list_next_commands(out):
-        console.print_command(command)
+        say(f"  {command}")
 
 
 def run_demo(out, run):
     """Makes `PARTS`, and returns the fine-tuned accuracy; `run` takes the words of a command after `keras-vit`."""
-    console, models = Console(), {FINETUNED: out / "finetuned", SCRATCH: out / "scratch"}
+    models = {FINETUNED: out / "finetuned", SCRATCH: out / "scratch"}
     models |= {f"{FINETUNED}, {form} int8": out / "int8" / f"model.{form}" for form in ("onnx", "tflite")}
     with replace_parts(out):
         import_keras()
-        seconds = dict(zip(models, run_commands(out, run, console)[:2], strict=False))  # of the trainings
+        seconds = dict(zip(models, run_commands(out, run)[:2], strict=False))  # of the trainings
         save_digits(out / "digits")
         test = data.load(DATA, "test")
         opened = {name: inference.open_classifier(model) for name, model in models.items()}
         shares = {name: evaluation.evaluate(model, test).top1 for name, model in opened.items()}
-    print_summary(out, shares, seconds, console)
+    print_summary(out, shares, seconds)
     return shares[FINETUNED].value
 
 
 def demonstrate(
     context: typer.Context,
-    out: Annotated[Path, typer.Option(callback=try_folder, help="Folder for all that the demo makes.")] = Path(
-        "keras-vit-demo"
-    ),
+    out: Annotated[Path, ToFolder(help="Folder for all that the demo makes.")] = Path("keras-vit-demo"),
 ) -> None:
     """Shows the main job in a minute or two, without a network: fine-tune, export, prove equal, look inside.
 

@@ -13,7 +13,7 @@ import typer
 
 from keras_vit.commands.export import COMMAND, Format
 from keras_vit.commands.shared import import_keras, show_count, try_file, try_folder
-from keras_vit.console import Console, make_table
+from keras_vit.console import Console, make_table, say
 from keras_vit.errors import ConfigError, ExportError
 from keras_vit.evaluation.device.process import NotMeasured, Process
 from keras_vit.export.formats import FORMATS, USUAL, format_named
@@ -172,8 +172,8 @@ def diagnose(
         console.print(tabulate(findings))
         for x in findings:
             if x.error:
-                console.print(f"{x.format} by {x.by} {x.result}: {x.error} {x.layer or ''}", soft_wrap=True)
+                say(f"{x.format} by {x.by} {x.result}: {x.error} {x.layer or ''}")
         for name, by in taken.items():
-            console.print(f"Take {name} by {by}{f': {files[name]}' if files else ''}.", soft_wrap=True)
+            say(f"Take {name} by {by}{f': {files[name]}' if files else ''}.")
     if missing := [name for name in formats if name not in taken]:
         raise ConfigError(f"Neither Keras nor keras-vit makes a correct file of this model in: {', '.join(missing)}.")

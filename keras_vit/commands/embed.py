@@ -12,11 +12,11 @@ from keras_vit.commands.shared import (
     AskedModel,
     BatchSize,
     Like,
+    ToFile,
     import_keras,
     require_model,
     show_count,
     skip_unreadable,
-    try_file,
 )
 from keras_vit.console import say
 from keras_vit.errors import ConfigError, describe_unknown
@@ -29,9 +29,7 @@ def embed_images(
         list[str], typer.Argument(help="Folders of images, patterns in quotes such as `'photos/**/*.jpg'`, or files.")
     ],
     model: AskedModel,
-    out: Annotated[
-        Path, typer.Option(callback=try_file, help="The file, .npz or .parquet; a file of the same model is updated.")
-    ],
+    out: Annotated[Path, ToFile(help="The file, .npz or .parquet; a file of the same model is updated.")],
     vector: Annotated[
         str | None,
         typer.Option(
@@ -73,9 +71,7 @@ def embed_images(
 def show_nearest(
     images: Annotated[list[str], typer.Argument(help="The pictures to find others for: files or https addresses.")],
     vectors: Annotated[Path, typer.Option("--in", help="A file that `keras-vit embed` wrote.")],
-    out: Annotated[Path, typer.Option(callback=try_file, help="The page; an existing file is replaced.")] = Path(
-        "near.html"
-    ),
+    out: Annotated[Path, ToFile(help="The page; an existing file is replaced.")] = Path("near.html"),
     count: Annotated[int, typer.Option(min=1, help="How many pictures to show for each.")] = 12,
     model: Annotated[
         str | None,

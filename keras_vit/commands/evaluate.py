@@ -13,11 +13,12 @@ from keras_vit.commands.shared import (
     AnyModel,
     BatchSize,
     Data,
+    Json,
     Like,
+    ToFolder,
     import_keras,
     require_model,
     show_count,
-    try_folder,
 )
 from keras_vit.console import Console, make_table, say
 from keras_vit.data.datasets.schemes import find_scheme, require_dataset
@@ -154,14 +155,13 @@ def evaluate_model(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            callback=try_folder,
-            help="A folder for evaluation.json, mistakes.png and mistakes.csv, or masks.png; old ones are replaced.",
+        ToFolder(
+            help="A folder for evaluation.json, mistakes.png and mistakes.csv, or masks.png; old ones are replaced."
         ),
     ] = None,
     batch_size: BatchSize = 64,
     like: Like = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print all numbers as JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Evaluates a model: top-1 and top-5 accuracy with a 95 % interval (Wilson's), calibration, and every class.
 

@@ -13,8 +13,8 @@ from rich.text import Text
 
 from keras_vit import export, zoo
 from keras_vit.commands.parsing import Command
-from keras_vit.commands.shared import Model, complete_dataset, import_keras, require_model, try_folder
-from keras_vit.console import Console
+from keras_vit.commands.shared import Model, ToFolder, complete_dataset, import_keras, require_model
+from keras_vit.console import Console, say
 from keras_vit.data.datasets.schemes import require_dataset
 from keras_vit.errors import ConfigError, KerasVitError, printable
 from keras_vit.export.formats import NAMES, QUANTIZE, USUAL
@@ -78,7 +78,7 @@ def load_calibration(dataset, model):
         return np.asarray(next(iter(batches))[0])
 
 
-def read_pictures(path, calibration, channels, tell):
+def read_pictures(path, calibration, channels):
     """Sample images for a page: some held out by the run, else some of the calibration dataset, else None."""
     from keras_vit import data
 
@@ -92,9 +92,9 @@ def read_pictures(path, calibration, channels, tell):
             count = min(PICTURES, data.load(dataset, split).num_examples)
             found = data.read_images(data.load(dataset, split, examples=count), range(count), channels)
     except KerasVitError as error:
-        tell(f"web: the page has no images of {dataset}: {error}")
+        say(f"web: the page has no images of {dataset}: {error}")
         return None
-    tell(f"web: the page shows {count} images of {dataset} ({split})")
+    say(f"web: the page shows {count} images of {dataset} ({split})")
     return found
 
 
@@ -154,7 +154,7 @@ def value_of(choice):
 
 def export_model(
     model: Model,
-    out: Annotated[Path, typer.Option(callback=try_folder, help="The folder of the bundle.")],
+    out: Annotated[Path, ToFolder(help="The folder of the bundle.")],
     weights: Annotated[
         Weights | None,
         typer.Option(
@@ -248,13 +248,8 @@ def export_model(
     if examples is not None and not web:
         raise ConfigError("--examples is for the page of an embedding model. Add --web.")
     import_keras()
-    console = Console()
-
-    def tell(line):
-        console.print(line, soft_wrap=True)
-
     if of_run := describe_weights(path):
-        tell(of_run)
+        say(of_run)
     loaded = zoo.load(path, image_size=image_size, **(DENSE if dense else {}))
     if class_vectors is not None:
         loaded = zoo.zero_shot(loaded, **open_class_vectors(class_vectors, ("class_vectors", "scale")))
@@ -266,7 +261,7 @@ def export_model(
     images = load_calibration(calibration, loaded)
     page = {}
     if web:
-        page["pictures"] = read_pictures(path, calibration, loaded.config.num_channels, tell)
+        page["pictures"] = read_pictures(path, calibration, loaded.config.num_channels)
         page["references"] = find_references(loaded, examples)
     reports = export.bundle(
         loaded,
@@ -280,15 +275,15 @@ def export_model(
         images=images,
         metadata=metadata,
         latency=latency,
-        progress=tell,
+        progress=say,
         **page,
     )
-    console.print(tabulate_reports(reports, "Exports, each compared with the model in its own runtime"))
-    tell(f"The bundle is in {out}; check it again anywhere with:")
-    console.print_command(shlex.join(["keras-vit", "verify", str(out)]))
+    Console().print(tabulate_reports(reports, "Exports, each compared with the model in its own runtime"))
+    say(f"The bundle is in {out}; check it again anywhere with:")
+    say(f"  {shlex.join(['keras-vit', 'verify', str(out)])}")
     if web:
-        tell(f"The page is in {out / PAGE}; open it with:")
-        console.print_command(shlex.join(["keras-vit", "serve", str(out)]))
+        say(f"The page is in {out / PAGE}; open it with:")
+        say(f"  {shlex.join(['keras-vit', 'serve', str(out)])}")
 
 
 def verify_bundle(folder: Annotated[Path, typer.Argument(help="A folder that `keras-vit export` wrote.")]) -> None:
@@ -303,7 +298,6 @@ def verify_bundle(folder: Annotated[Path, typer.Argument(help="A folder that `ke
     import_keras()
     notes = []
     reports = export.verify(folder, progress=notes.append)
-    console = Console()
-    console.print(tabulate_reports(reports, f"{folder}: every artefact computes what the model computed"))
+    Console().print(tabulate_reports(reports, f"{folder}: every artefact computes what the model computed"))
     for line in notes:
-        console.print(line, soft_wrap=True)
+        say(line)

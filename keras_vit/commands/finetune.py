@@ -12,9 +12,9 @@ from keras_vit.commands.shared import (
     Model,
     Schedule,
     Stopping,
+    ToFolder,
     import_keras,
     require_model,
-    try_folder,
     with_options_of,
 )
 from keras_vit.console import Console, list_pairs, make_table, say
@@ -47,7 +47,7 @@ def print_how_to_continue(settings, out, every, said):
     command += ["--every", str(every)] if every != EVERY else []
     if not said:
         print(f"Stopped. The run in {out} is saved at step {saved:,}.")
-    Console().print_command(shlex.join(command), "Go on with: ")
+    say(f"Go on with: {shlex.join(command)}")
 
 
 def list_next_commands(folder, dataset, split, has_head=True):
@@ -60,20 +60,20 @@ def list_next_commands(folder, dataset, split, has_head=True):
     return [*commands, f"keras-vit export {place} --out {shlex.quote(f'{folder}-export')}"]
 
 
-def print_outcome(result, settings, console):
+def print_outcome(result, settings):
     """Prints every file of the run, and the next commands."""
-    console.print(f"Everything is in {result.folder}:", soft_wrap=True)
-    console.print(list_pairs(result.files.items()))
-    console.print("Next:")
+    say(f"Everything is in {result.folder}:")
+    Console().print(list_pairs(result.files.items()))
+    say("Next:")
     has_head = settings.objective != "masked-patches"
     for command in list_next_commands(result.folder, settings.dataset, result.judged_by, has_head):
-        console.print_command(command)
+        say(f"  {command}")
 
 
 def start_training(
     *,
     context: typer.Context,
-    out: Annotated[Path, typer.Option(callback=try_folder, help="The folder of the run; it is made if it is missing.")],
+    out: Annotated[Path, ToFolder(help="The folder of the run; it is made if it is missing.")],
     every: Annotated[int, Stopping(min=1, help="Steps between checkpoints.")] = EVERY,
     resume: Annotated[
         bool,
@@ -97,7 +97,7 @@ def start_training(
         tell = None if brief else say
         result = train(settings, folder, resume=resume, every=every, tell=tell, progress=FitProgress)
         if not brief:
-            print_outcome(result, settings, Console())
+            print_outcome(result, settings)
     except (KeyboardInterrupt, Preempted) as stopped:
         print_how_to_continue(settings, out, every, said=isinstance(stopped, (Interrupted, Preempted)))
         raise
@@ -129,10 +129,10 @@ def start_protocol(*, context, out, every, resume, seeds, **fields) -> None:
         found = run_protocol(settings, out, seeds=seeds, resume=resume, every=every, progress=FitProgress)
     except (Interrupted, Preempted):
         command = ["keras-vit", *sys.argv[1:], *([] if resume else ["--resume"])]
-        Console().print_command(shlex.join(map(without_secrets, command)), "Go on with: ")
+        say(f"Go on with: {shlex.join(map(without_secrets, command))}")
         raise
     print_protocol(Console(), settings, found)
-    Console().print(f"Everything is in {out}: results.json, seed-0, ...", soft_wrap=True)
+    say(f"Everything is in {out}: results.json, seed-0, ...")
 
 
 @with_options_of(start_training, without=MASKED_PATCHES, model=MODELS[False], dataset=None)
@@ -212,9 +212,7 @@ def print_results(console, settings, summary):
 def train_vtab(
     *,
     model: Model,
-    out: Annotated[
-        Path, typer.Option(callback=try_folder, help="The folder of the results; it is made if it is missing.")
-    ],
+    out: Annotated[Path, ToFolder(help="The folder of the results; it is made if it is missing.")],
     tasks: Annotated[
         list[str] | None,
         typer.Option(help="Tasks, such as caltech101,dtd, for a trial with fewer than the 19; by default all."),
@@ -252,4 +250,4 @@ def train_vtab(
         print("The same command continues from here.", flush=True)
         raise
     print_results(Console(), settings, summary)
-    Console().print(f"Everything is in {out}: results.json, vtab.csv, vtab.png, ...", soft_wrap=True)
+    say(f"Everything is in {out}: results.json, vtab.csv, vtab.png, ...")

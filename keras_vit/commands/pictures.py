@@ -12,14 +12,14 @@ from keras_vit.commands.parsing import complete_place
 from keras_vit.commands.shared import (
     Data,
     Model,
+    ToFile,
+    ToFolder,
     complete_augmentation,
     complete_recipe,
     import_keras,
     require_model,
     show_text,
     skip_unreadable,
-    try_file,
-    try_folder,
 )
 from keras_vit.console import Console
 from keras_vit.data.datasets.schemes import describe_schemes, require_dataset
@@ -48,9 +48,7 @@ def find_preprocessing(model):
 
 def preview_images(
     dataset: Data,
-    out: Annotated[
-        Path, typer.Option(callback=try_file, help="The PNG file to write; an existing one is replaced.")
-    ] = Path("preview.png"),
+    out: Annotated[Path, ToFile(help="The PNG file to write; an existing one is replaced.")] = Path("preview.png"),
     augmentation: Annotated[
         str | None,
         typer.Option(
@@ -135,9 +133,9 @@ def deduplicate(
     most_bits: Annotated[
         int, typer.Option(min=0, max=127, help="How many of 256 bits may differ between duplicates' hashes.")
     ] = 48,
-    out: Annotated[
-        Path, typer.Option(callback=try_folder, help=f"A folder for {LIST} and {PAGE}; existing ones are replaced.")
-    ] = Path("duplicates"),
+    out: Annotated[Path, ToFolder(help=f"A folder for {LIST} and {PAGE}; existing ones are replaced.")] = Path(
+        "duplicates"
+    ),
 ) -> None:
     """Finds training images that are near-duplicates of test images, by a perceptual hash (section 4.1).
 
@@ -193,10 +191,9 @@ def inspect_model(
     split: Annotated[
         str | None, typer.Option(help="The split of --data; by default train, and of a run's own data validation.")
     ] = None,
-    out: Annotated[
-        Path,
-        typer.Option(callback=try_folder, help="The folder for the page, index.html; an existing one is replaced."),
-    ] = Path("report"),
+    out: Annotated[Path, ToFolder(help="The folder for the page, index.html; an existing one is replaced.")] = Path(
+        "report"
+    ),
 ) -> None:
     """Writes one HTML page about a model: filters, position embeddings, attention, features or class activation.
 

@@ -16,12 +16,12 @@ from keras_vit.commands.shared import (
     AskedModel,
     BatchSize,
     Like,
+    ToFile,
+    ToFolder,
     import_keras,
     require_model,
     show_count,
     skip_unreadable,
-    try_file,
-    try_folder,
 )
 from keras_vit.console import Console, say
 from keras_vit.errors import ConfigError, ImageError, describe_unknown
@@ -197,17 +197,13 @@ def predict(
     model: AskedModel = "ViT-B/16",
     top: Annotated[int, typer.Option(min=1, help="How many classes to show for each image.")] = 5,
     out: Annotated[
-        Path | None,
-        typer.Option(
-            callback=try_file, help="A file for the predictions, .csv, .json or .jsonl; an existing one is replaced."
-        ),
+        Path | None, ToFile(help="A file for the predictions, .csv, .json or .jsonl; an existing one is replaced.")
     ] = None,
     masks: Annotated[
         Path | None,
-        typer.Option(
-            callback=try_folder,
+        ToFolder(
             help="A new folder for the class of every pixel, of a model that segments: masks/ gets PNG of class "
-            "numbers, painted/ their colours over the images.",
+            "numbers, painted/ their colours over the images."
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one line for each image.")] = False,

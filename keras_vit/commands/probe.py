@@ -9,10 +9,18 @@ import typer
 from keras_vit import data, evaluation, zoo
 from keras_vit.commands.evaluate import open_splits
 from keras_vit.commands.parsing import complete_place
-from keras_vit.commands.shared import BatchSize, Data, Model, import_keras, require_model, show_count
-from keras_vit.console import Console, make_table
+from keras_vit.commands.shared import BatchSize, Data, Json, Model, import_keras, require_model, show_count
+from keras_vit.console import Console, make_table, say
 from keras_vit.data.datasets.schemes import require_dataset
 from keras_vit.evaluation.paper import describe_published, find_published, name_variant
+
+Split = Annotated[
+    str | None,
+    typer.Option(
+        help="The images to test on, test or validation; by default test, or the held-out images if the dataset has "
+        "no test split."
+    ),
+]
 
 
 def tabulate_probes(found):
@@ -35,14 +43,12 @@ def probe_models(
         ),
     ],
     dataset: Data,
-    split: Annotated[
-        str | None, typer.Option(help="The images to test on, test or validation; by default as `keras-vit fewshot`.")
-    ] = None,
+    split: Split = None,
     shots: Annotated[
         list[int], typer.Option(min=1, help="Training images of each class; repeat the option for more columns.")
     ] = [5],  # noqa: B006, typer reads it
     batch_size: BatchSize = 64,
-    as_json: Annotated[bool, typer.Option("--json", help="Print all numbers as JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Probes frozen features: accuracy in percent, with a 95 % interval (Wilson's) of the test images in brackets.
 
@@ -86,16 +92,10 @@ def evaluate_few_shot(
     shots: Annotated[
         list[int], typer.Option(min=1, help="Training images of each class; repeat the option for more rows.")
     ] = [1, 5, 10, 25],  # noqa: B006, typer reads it
-    split: Annotated[
-        str | None,
-        typer.Option(
-            help="The images to test on, test or validation; by default test, or the held-out images if the dataset "
-            "has no test split."
-        ),
-    ] = None,
+    split: Split = None,
     seeds: Annotated[int, typer.Option(min=1, help="How many random choices of training images to average over.")] = 3,
     batch_size: BatchSize = 64,
-    as_json: Annotated[bool, typer.Option("--json", help="Print all accuracies as JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Few-shot accuracy: least squares from frozen features to classes, on a few training images of each (section 4.1).
 
@@ -114,4 +114,4 @@ def evaluate_few_shot(
         Console().print(tabulate_accuracies(found))
         for count in shots if split == "test" else ():
             for line in describe_published(find_published(name_variant(loaded.config), dataset, count)):
-                Console().print(f"the paper, {count} shots: {line}", soft_wrap=True)
+                say(f"the paper, {count} shots: {line}")

@@ -49,6 +49,7 @@ Like = Annotated[
         autocompletion=complete_place,
     ),
 ]
+Json = Annotated[bool, typer.Option("--json", help="Print all numbers as JSON.")]
 # Options with a heading in help; the usual ones have none, and help shows them first.
 SCHEDULE, STOPPING = "Schedule", "Stopping and resuming"
 Schedule = partial(typer.Option, rich_help_panel=SCHEDULE)
@@ -85,6 +86,10 @@ def try_file(out: Path | None) -> Path | None:
             raise ConfigError(f"{out} is a folder. Expected a file to write.")
         require_writable(out.absolute().parent)
     return out
+
+
+ToFolder = partial(typer.Option, callback=try_folder)
+ToFile = partial(typer.Option, callback=try_file)
 
 
 def require_model(name: str, weights: str | None = None) -> str | os.PathLike:

@@ -10,7 +10,6 @@ from PIL import Image
 
 from keras_vit import cli, export, zoo
 from keras_vit.commands import demo
-from keras_vit.console import Console
 from keras_vit.errors import ExportError
 
 
@@ -85,7 +84,7 @@ def test_the_commands_that_are_shown_are_run(tmp_path, capsys):
         ran.append(words)
         cli.load_command(words[0]).make_context(words[0], words[1:])
 
-    demo.run_commands(tmp_path / "my demo", parse, Console())
+    demo.run_commands(tmp_path / "my demo", parse)
     shown = re.findall(r"^\$ (.+)$", capsys.readouterr().out, re.MULTILINE)
     assert [shlex.split(command) for command in shown] == [["keras-vit", *words] for words in ran]
     assert [words[0] for words in ran] == ["finetune", "pretrain", "export", "export", "inspect"]
