@@ -84,10 +84,10 @@ def fold_scale(graph, node, around):
     scale = next((x for x in constants if x.size == 1 and x.dtype.kind == "f"), None)
     source = next((n for n in node.inputs if n not in graph.constants), None)
     chain = None if scale is None or source is None else find_linear(graph, source, around)
-    if chain is None:
+    if chain is None or scale.ndim > len(graph.shapes[source]):  # such a factor adds axes to the output
         return False
     for target, place in chain:
-        scaled = graph.constants[target.inputs[place]] * scale
+        scaled = graph.constants[target.inputs[place]] * scale.reshape(())  # a convolution's bias keeps its one axis
         target.inputs[place] = graph.constant(scaled.astype(scale.dtype), "scaled")
     graph.nodes.remove(node)
     rename_tensor(graph, node.outputs[0], source)

@@ -186,6 +186,12 @@ LAYERS = {
     "same strides": lambda: layers.Conv2D(4, 3, strides=2, padding="same"),
     "dilation": lambda: layers.Conv2D(4, 3, dilation_rate=2, padding="same"),
     "groups": lambda: layers.Conv2D(4, 3, groups=2),
+    "groups and a factor": lambda: keras.Sequential(
+        [layers.Conv2D(4, 3, groups=2), Apply(lambda x: x * np.array([2.0], "float32"))]
+    ),
+    "a factor that adds an axis": lambda: keras.Sequential(
+        [layers.Flatten(), layers.Dense(3), Apply(lambda x: x * np.full((1, 1, 1), 2.0, "float32")), layers.ReLU()]
+    ),
     "separable": lambda: layers.SeparableConv2D(4, 3, depth_multiplier=2),
     "max pool": lambda: layers.MaxPooling2D(3, 2, "same"),
     "average pool": lambda: layers.AveragePooling2D(3, 2, "same"),
