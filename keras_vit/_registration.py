@@ -1,9 +1,9 @@
 """Makes `.keras` files loadable by `import keras_vit` alone, which itself imports no Keras.
 
 Keras finds our classes only after their modules have run, and does not import them itself. So they are imported
-together with Keras: at once if it is loaded already, otherwise right after its own import. If one of our modules is the
-first to import Keras, it is only half imported then, and modules that need it cannot be imported. So `register` is
-called again when it is complete.
+together with Keras: at once if it is loaded already, otherwise right after its own import. If TensorFlow or one of our
+modules is the first to import Keras, it is only half imported then, and modules that need it cannot be imported. So
+this is tried again after TensorFlow's import, and `register` is called again in the midst of ours.
 """
 
 import importlib
@@ -23,33 +23,44 @@ MODULES = (
 importing = False
 
 
+def is_half_imported(name):
+    spec = getattr(sys.modules[name], "__spec__", None)
+    return name.startswith(("keras", "tensorflow")) and getattr(spec, "_initializing", False)
+
+
 def import_classes():
     global importing
     importing = True
     try:
         for module in MODULES:
             importlib.import_module(module)
-    except ImportError as error:
-        if "partially initialized" not in str(error):
+    except ImportError:
+        if not any(map(is_half_imported, [*sys.modules])):
             raise
     finally:
         importing = False
 
 
 class KerasFinder(importlib.abc.MetaPathFinder):
-    """Finds no module itself: has the loader of `keras` import our classes, once."""
+    """Finds no module itself: has the loaders of `keras` and `tensorflow` import our classes."""
+
+    asking = False
 
     def find_spec(self, name, path, target=None):
-        if name != "keras":
+        if name not in ("keras", "tensorflow") or self.asking:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        self.asking = True
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self.asking = False
         if spec is not None:
             load = spec.loader.exec_module
 
             def load_and_register(module):
                 load(module)
-                import_classes()
+                if "keras" in sys.modules and not importing:
+                    import_classes()
 
             spec.loader.exec_module = load_and_register
         return spec

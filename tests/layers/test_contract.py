@@ -1,6 +1,8 @@
 """Every public layer and model keeps the contract of tests/support/contract.py."""
 
 import importlib.resources
+import subprocess
+import sys
 
 import contract
 import keras
@@ -378,6 +380,16 @@ def test_saved_in_a_new_process(tmp_path):
     for case, outputs in expected.items():
         loaded = np.load(tmp_path / f"{case.replace(' ', '_')}.out.npy")
         np.testing.assert_allclose(loaded, outputs, rtol=1e-5, atol=1e-6, err_msg=case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", ["keras_vit, tensorflow", "tensorflow, keras_vit", "keras_vit, keras"])
+def test_imports_in_any_order(first, tmp_path):
+    path = tmp_path / "model.keras"
+    models.VisionTransformer(**VIT, patch_size=8).save(path)
+    uses = ("keras_vit.models.ResNet", "keras_vit.layers.MLP", f"import keras; keras.saving.load_model({str(path)!r})")
+    for use in uses:
+        subprocess.run([sys.executable, "-c", f"import {first}; {use}"], check=True)
 
 
 def test_keras_keeps_its_files_after_our_classes_are_registered():
