@@ -23,19 +23,14 @@ MODULES = (
 importing = False
 
 
-def is_half_imported(name):
-    spec = getattr(sys.modules[name], "__spec__", None)
-    return name.startswith(("keras", "tensorflow")) and getattr(spec, "_initializing", False)
-
-
 def import_classes():
     global importing
     importing = True
     try:
         for module in MODULES:
             importlib.import_module(module)
-    except ImportError:
-        if not any(map(is_half_imported, [*sys.modules])):
+    except ImportError as error:
+        if "partially initialized" not in str(error):
             raise
     finally:
         importing = False
