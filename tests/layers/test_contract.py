@@ -8,7 +8,7 @@ import contract
 import keras
 import numpy as np
 import pytest
-from slowness import slow_but
+from slowness import mark_but, slow_but
 
 from keras_vit import layers, models
 from keras_vit.models import axial
@@ -331,6 +331,7 @@ SLOW = (
     "AxialBottleneck",
     "PostActivationBottleneck",
 )
+TOLD = ("Axial-ViT with every option", "AxialResNet", "hybrid")  # the slow ones that have what the other slow ones have
 quick_cases = pytest.mark.parametrize("case", slow_but(CASES, *(case for case in CASES if case not in SLOW)))
 
 
@@ -368,7 +369,7 @@ def test_mixed_precision(case):
 
 
 @pytest.mark.slow
-@quick_cases
+@pytest.mark.parametrize("case", mark_but(pytest.mark.long, CASES, *(x for x in CASES if x not in SLOW), *TOLD))
 def test_fit(case):
     contract.check_fit(*CASES[case])
 

@@ -4,13 +4,13 @@ import re
 
 import keras
 import pytest
-from slowness import slow_but
+from slowness import mark_but, slow_but
 
 from keras_vit import models, zoo
 from keras_vit.errors import ConfigError, UnknownNameError
 from keras_vit.models import VARIANTS, BackboneConfig, ResNetConfig, ViTConfig, cost
 
-# One of every kind; the others are built by `pytest -m slow`.
+# One of every kind; .ci/long builds the others, whose numbers the formula has.
 BUILT = ("ViT-Test/4", "ViT-H/14", "R+ViT-Ti/16", "R50+ViT-B/16", "R50x1", "R20x0.5", "Axial-ViT-B/32", "AxialResNet50")
 
 
@@ -106,7 +106,7 @@ def test_parameters_are_those_of_the_formula(name):
     assert VARIANTS[name].parameters == cost.count_parameters(VARIANTS[name].config)
 
 
-@pytest.mark.parametrize("name", slow_but(VARIANTS, *BUILT))
+@pytest.mark.parametrize("name", mark_but(pytest.mark.long, VARIANTS, *BUILT))
 def test_parameters_of_the_model(name):
     # Inside the scope variables get their shapes but no values: the largest row would need 4 GB.
     with keras.StatelessScope(initialize_variables=False):
