@@ -102,9 +102,12 @@ def choose_split(dataset: str, model: str) -> tuple[str, str | None]:
     split = find_test_split(dataset)
     if split == "test":
         return split, None
-    if split == "validation":
-        return split, f"{dataset} has no images of the split test. Those held out for validation are evaluated."
     trained = find_trained_split(model, find_scheme(dataset)[1])
+    if split == "validation":
+        said = "Those held out for validation are evaluated."
+        if trained == "train+validation":
+            said = "Those of validation are evaluated. The run was trained on them too, so it knows them."
+        return split, f"{dataset} has no images of the split test. {said}"
     if trained == "train":
         return "validation", f"The run was trained on {dataset}: the images that it held out are evaluated."
     advice = "If the model was trained on them, choose --split validation."
@@ -122,7 +125,7 @@ def find_trained_split(model, path):
         same = os.path.samefile(os.path.expanduser(folder), os.path.expanduser(path))
     except (OSError, ValueError):
         return None
-    return settings.get("split", "train") if same and scheme in ("folder", "masks") else None
+    return settings.get("split", "train") if same and scheme in ("folder", "masks", "csv") else None
 
 
 def write_evaluation(facts, found, predictions, names, examples, out):

@@ -103,7 +103,7 @@ def features(
     require_transformer(model, "features")
     depth = model.config.num_layers
     asked = range(depth) if layers is None else np.atleast_1d(layers).tolist()
-    if not all(isinstance(i, int) and -depth <= i < depth for i in asked):
+    if not asked or not all(isinstance(i, int) and -depth <= i < depth for i in asked):
         raise ConfigError(f"layers must be numbers of blocks from {-depth} to {depth - 1}. Received: {layers}.")
     outputs = [model.get_layer(f"encoderblock_{i % depth}").output for i in asked]
     rows, columns = model.config.grid_of(np.shape(images)[1:3])

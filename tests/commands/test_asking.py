@@ -91,6 +91,12 @@ def test_which_split_is_evaluated(keras_vit, root, tmp_path, monkeypatch):
     assert split == "train+validation" and "The run was trained on them" in said
     for other in ("model.keras", "dist", "ViT-B/16"):
         assert evaluate.choose_split("folder:photos", other)[0] == "train+validation"
+    listed = f"csv:{root / 'photos'}/labels.csv"
+    Path(listed[4:]).write_text("image,label\n" + "".join(f"cat/{i}.jpg,cat\n" for i in range(3)))
+    (tmp_path / "run/config.json").write_text(json.dumps({"settings": {**settings, "dataset": listed}}))
+    for model, known in ((str(tmp_path / "run"), True), ("dist", False)):
+        split, said = evaluate.choose_split(listed, model)
+        assert split == "validation" and ("it knows them" in said) is known
     split = tmp_path / "split"
     (split).mkdir()
     (split / "train").symlink_to(root / "photos")

@@ -221,6 +221,7 @@ def test_what_cannot_be_looked_at_is_a_sentence(vit, resnet):
         (lambda: inspection.rollout(np.zeros((1, 1, 1, 8, 8)), (2, 3)), "2x3 patches .* l 6, or 7 with"),
         (lambda: inspection.rollout(np.ones((1, 1, 1, 6, 6)), (2, 3), True), "6 tokens have no class token"),
         (lambda: inspection.features(vit, IMAGES, 3), "numbers of blocks from -3 to 2. Received: 3"),
+        (lambda: inspection.features(vit, IMAGES, []), r"numbers of blocks from -3 to 2. Received: \[\]"),
         (lambda: inspection.class_activation(vit, IMAGES), "takes a ResNet with a head"),
         (lambda: inspection.class_activation(resnet, images, 5), "numbers from 0 to 4. Received: 5"),
         (lambda: inspection.filters(keras.Sequential([keras.Input((2,))])), "takes a model of keras_vit"),
