@@ -167,7 +167,12 @@ def test_a_process_answers_reports_fails_and_is_begun_anew(tmp_path, monkeypatch
     with Process() as process:
         heard = []
         assert process.call(asked.add, 1, 2, hear=heard.append) == 3 and heard == ["adding"]
-        for function, said in ((asked.fail, "ValueError: no"), (asked.end, "exit code 3")):
+        failures = (
+            (asked.fail, "^ValueError: no"),
+            (asked.refuse, r"^Install keras-vit\[x\]"),
+            (asked.end, "exit code 3"),
+        )
+        for function, said in failures:
             with pytest.raises(NotMeasured, match=said) as error:
                 process.call(function)
             assert not isinstance(error.value, DoesNotFit)
@@ -182,6 +187,11 @@ def test_a_process_answers_reports_fails_and_is_begun_anew(tmp_path, monkeypatch
 
 ASKED = """
 import os
+
+from keras_vit.errors import MissingPackageError
+
+def refuse():
+    raise MissingPackageError("Install keras-vit[x].")
 
 def add(a, b, report):
     print("no answer")

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
+from keras_vit.errors import KerasVitError
 from keras_vit.evaluation.device.measuring import is_of_memory, resident_memory
 
 ROOT = Path(__file__).parents[3]  # of the package, for a Python that has not installed it
@@ -31,8 +32,8 @@ class DoesNotFit(NotMeasured):
 
 
 def describe_failure(error: Exception) -> str:
-    """Describes an error of any library in one line."""
-    if isinstance(error, NotMeasured):
+    """Describes an error of any library in one line, and of this package by its own message."""
+    if isinstance(error, (NotMeasured, KerasVitError)):
         return str(error)
     if isinstance(error, ModuleNotFoundError):
         return f"{error.name} is not installed"
