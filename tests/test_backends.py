@@ -14,6 +14,7 @@ CORE = ("models/test_golden.py", "training/test_optimizers.py", "export/test_fro
 EVERY_PUSH = (
     *CORE,
     "training/test_portable.py::test_a_run_copies_its_state_out_of_the_loop_at_checkpoints_alone",
+    "distribution/test_microbatches.py::test_each_output_has_its_own_reduction_and_weights",
     "training/test_portable.py::test_raw_pixels_to_validate_on_are_refused",
     "data/test_deferred.py::test_a_model_learns_the_same",
 )

@@ -143,6 +143,7 @@ def owners():
         "symbolic tensor": model.output,
         "variable": layer.kernel,
         "optimizer": optimizer,
+        "compiled loss": model._compile_loss,
         "strategy": strategy.extended,
         "per-replica spec": PerReplicaSpec(tf.TensorSpec(())),
         "epoch iterator": TFEpochIterator(distribute_strategy=strategy, x=data, shuffle=False),

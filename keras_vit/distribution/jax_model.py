@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from keras_vit.distribution.jax_devices import JaxStrategy, WholeBatches
-from keras_vit.distribution.replicas import loss_reduction
+from keras_vit.distribution.losses import count, divides_by_weights, multiply_losses, output_means, part_factors
 
 
 def on_its_devices(method):
@@ -73,19 +73,21 @@ class DistributedModel(keras.Model):
             return super().train_step(state, data)
         trainable, others, slots, metrics = state
         parts = keras.tree.map_structure(lambda leaf: cut(leaf, self.microbatches), data)
-        count, total = batch_size(parts), self.loss_weight(data)
+        total = count(self, data)
 
         def add(carry, part):
             sums, others, metrics = carry
             batch = keras.utils.unpack_x_y_sample_weight(part)
             compute = jax.value_and_grad(self.compute_loss_and_updates, has_aux=True)
-            (_, (loss, y_pred, others, metrics)), gradients = compute(
-                trainable, others, metrics, *batch, training=True, optimizer_variables=slots
-            )
-            share = ops.divide_no_nan(self.loss_weight(part), total)  # total is 0 if every sample weight is
+            share, factors = part_factors(self, count(self, part), total)
+            with multiply_losses(self, factors):
+                (_, (loss, y_pred, others, after)), gradients = compute(
+                    trainable, others, metrics, *batch, training=True, optimizer_variables=slots
+                )
             sums = [s + g * ops.cast(share, g.dtype) for s, g in zip(sums, gradients, strict=True)]
+            metrics = self.weigh_output_losses(metrics, after, factors)
             # In the epoch's mean loss all examples count alike, as in Keras.
-            metrics = self.update_metrics(metrics, loss * share * count, batch_size(part), batch, y_pred)
+            metrics = self.update_metrics(metrics, loss, batch_size(part), batch, y_pred)
             return (sums, others, metrics), None
 
         zeros = [ops.zeros_like(variable) for variable in trainable]
@@ -94,7 +96,7 @@ class DistributedModel(keras.Model):
         return self.read_logs(metrics), (trainable, others, slots, metrics)
 
     def test_step(self, state, data):
-        if loss_reduction(self) != "mean_with_sample_weight":
+        if not divides_by_weights(self):
             return super().test_step(state, data)
         trainable, others, metrics = state
         batch = keras.utils.unpack_x_y_sample_weight(data)
@@ -102,7 +104,7 @@ class DistributedModel(keras.Model):
             trainable, others, metrics, *batch, training=False
         )
         # By weights, not by examples as in Keras: padding has weight 0 and must not count.
-        metrics = self.update_metrics(metrics, loss, self.loss_weight(data), batch, y_pred)
+        metrics = self.update_metrics(metrics, loss, count(self, data).weight(), batch, y_pred)
         return self.read_logs(metrics), (trainable, others, metrics)
 
     def predict_step(self, state, data):
@@ -110,13 +112,11 @@ class DistributedModel(keras.Model):
         distribution = self.distribute_strategy.distribution
         return distribution.gather(outputs) if distribution else outputs, others
 
-    def loss_weight(self, data):
-        """The divisor that makes a batch's summed loss its mean loss; 1 if Keras reports the sum."""
-        weight = keras.utils.unpack_x_y_sample_weight(data)[2]
-        reduction = loss_reduction(self)
-        if reduction == "mean_with_sample_weight" and weight is not None:
-            return ops.sum(ops.cast(weight, "float32"))
-        return 1.0 if reduction == "sum" else float(batch_size(data))
+    def weigh_output_losses(self, before, after, factors):
+        """The metrics' variables `after` a part, with the part's loss of each output multiplied by its factor."""
+        factor = {id(mean.total): factor for mean, factor in zip(output_means(self), factors, strict=False)}
+        variables = zip(self.metrics_variables, before, after, strict=True)
+        return [old + (new - old) * factor[id(v)] if id(v) in factor else new for v, old, new in variables]
 
     def update_metrics(self, metrics, loss, weight, batch, y_pred):
         """The metrics' variables after one more part of a batch; its mean loss counts by `weight`."""

@@ -5,37 +5,28 @@ This one is for TensorFlow. JAX's is in `jax_model`; on other backends `Distribu
 
 import functools
 import warnings
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from keras_vit.distribution.batches import (
-    batch_size,
     distribute_batch,
     drop_padding,
     make_several_steps,
     pad_empty_batch,
     sum_gradients,
 )
+from keras_vit.distribution.losses import Counts, count, divides_by_weights, multiply_losses, output_means, part_factors
 from keras_vit.distribution.optimizer import GlobalUpdate, unwrap
 from keras_vit.distribution.replicas import (
     all_reduce,
     average_logs,
     build_for,
-    loss_reduction,
-    loss_reductions,
     nan_unless_all_finite,
     replica_count,
 )
 from keras_vit.errors import ConfigError
-
-
-class Counts(NamedTuple):
-    """The size of a batch, as float32 scalars: its examples, and the `weight` by which its mean loss is divided."""
-
-    examples: tf.Tensor
-    weight: tf.Tensor
 
 
 def warn_of_local_clipping(optimizer):
@@ -73,9 +64,9 @@ class DistributedModel(keras.Model):
     """A `keras.Model` that trains alike on one replica and on many: construct it in the strategy's scope.
 
     The gradient of a step is that of the global batch, however that is distributed. A part is what one replica computes
-    at once: its batch, or a microbatch of it. Each part's mean loss is weighed by the part's share of the examples (of
-    the sample weights for losses with the reduction "mean_with_sample_weight"). A loss function must return one value
-    per example, as Keras' own do.
+    at once: its batch, or a microbatch of it. Each output's mean loss of a part is weighed by the part's share of the
+    examples (of the sample weights for a loss with the reduction "mean_with_sample_weight"). A loss function must
+    return one value per example, as Keras' own do.
 
     Attributes:
         microbatches: number of microbatches per replica's batch. They are computed one after the other before a single
@@ -114,7 +105,7 @@ class DistributedModel(keras.Model):
         return average_logs(self.get_metrics_result())
 
     def test_step(self, data):
-        if replica_count() == 1 and loss_reduction(self) != "mean_with_sample_weight":
+        if replica_count() == 1 and not divides_by_weights(self):
             return super().test_step(data)
         self.part_loss(data, self.global_counts(data), training=False)
         return average_logs(self.get_metrics_result())
@@ -122,24 +113,20 @@ class DistributedModel(keras.Model):
     def predict_step(self, data):
         return drop_padding(super().predict_step(pad_empty_batch(data)), data)
 
-    def counts(self, data):
-        x, _, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        n = batch_size(x)
-        if sample_weight is None or loss_reduction(self) != "mean_with_sample_weight":
-            return Counts(n, n)
-        return Counts(n, tf.reduce_sum(tf.cast(sample_weight, "float32")))
-
     def global_counts(self, data):
         """The counts of the global batch; `data` is this replica's part of it."""
-        counts = self.counts(data)
+        counts = count(self, data)
         # A static shape is the same on every replica, so nothing need be sent; with run_eagerly each replica knows
         # only its own shape.
         static = not tf.executing_eagerly() and all(
             leaf.shape[0] is not None for leaf in tf.nest.flatten(data) if leaf is not None
         )
-        if static and loss_reduction(self) != "mean_with_sample_weight":
-            return Counts(*(count * replica_count() for count in counts))
-        return Counts(*all_reduce(counts))
+        flat = [counts.examples, *counts.weights]
+        if static and not divides_by_weights(self):
+            totals = [n * replica_count() for n in flat]
+        else:
+            totals = all_reduce(flat)
+        return Counts(totals[0], totals[1:])
 
     def compute_gradients(self, data, totals):
         """The replica's part of the global gradient, one tensor per trainable weight; None for a weight without one."""
@@ -158,14 +145,15 @@ class DistributedModel(keras.Model):
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(pad_empty_batch(data))
         y_pred = self(x, training=training)
         self.require_loss_per_example(y, y_pred)
-        before = [[tf.convert_to_tensor(v) for v in metric.variables] for metric in self.output_losses()]
-        loss = self.compute_loss(x, y, y_pred, sample_weight, training=training)
-        counts, factor = self.counts(data), self.loss_factor(data, totals)
-        loss = loss * tf.cast(factor, loss.dtype)
-        share = tf.math.divide_no_nan(counts.examples, totals.examples)
-        self.weigh_output_losses(before, factor / replica_count(), share)
+        before = [[tf.convert_to_tensor(v) for v in metric.variables] for metric in output_means(self)]
+        counts = count(self, data)
+        share, factors = part_factors(self, counts, totals)
+        with multiply_losses(self, factors):
+            loss = self.compute_loss(x, y, y_pred, sample_weight, training=training)
+        loss = loss * tf.cast(share * replica_count(), loss.dtype)  # Keras has divided means by the number of replicas
+        self.weigh_output_losses(before, factors, share)
         # In training, Keras' mean counts all examples alike; in evaluation, padding has weight 0 and must not count.
-        n, total = (counts.examples, totals.examples) if training else (counts.weight, totals.weight)
+        n, total = (counts.examples, totals.examples) if training else (counts.weight(), totals.weight())
         # The parts' losses add up to the step's, so a part's own mean loss is loss * total / n.
         mean = tf.math.divide_no_nan(tf.cast(loss, "float32") * total, n)
         self._loss_tracker.update_state(mean, sample_weight=n)
@@ -180,20 +168,7 @@ class DistributedModel(keras.Model):
                 f"so that the global mean can be taken. {getattr(self.loss, '__name__', self.loss)!r} returns a scalar."
             )
 
-    def loss_factor(self, data, totals):
-        """The factor of a part's loss: its share times the number of replicas, since Keras has divided means by that.
-
-        Keras does not divide a sum; there the factor is 1, or 0 for the example that pads an empty part.
-        """
-        if loss_reduction(self) == "sum":
-            return tf.sign(self.counts(data).examples)
-        return tf.math.divide_no_nan(self.counts(data).weight, totals.weight) * replica_count()
-
-    def output_losses(self):
-        """Keras' running means of each output's loss; none for a model of one output."""
-        return self._compile_loss.metrics if self._compile_loss else []
-
-    def weigh_output_losses(self, before, factor, share):
+    def weigh_output_losses(self, before, factors, share):
         """Weighs the last update of each output's mean by `share` of a batch; Keras gives every part the weight 1.
 
         `compute_loss` returns the sum of the outputs' losses, and leaves each loss only in its running mean. The change
@@ -201,19 +176,19 @@ class DistributedModel(keras.Model):
 
         Args:
             before: (total, count) of each mean before the part.
-            factor: the factor of the part's loss.
+            factors: the factor of each output's loss, besides the share.
         """
-        for metric, (total, count) in zip(self.output_losses(), before, strict=True):
-            loss = (metric.total - total) / (metric.count - count)
-            metric.total.assign(total + loss * factor)
-            metric.count.assign(count + share)
+        for metric, (total, n), factor in zip(output_means(self), before, factors if before else (), strict=True):
+            loss = (metric.total - total) / (metric.count - n)
+            metric.total.assign(total + loss * share * factor)
+            metric.count.assign(n + share)
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
         """Builds from the dataset's element_spec, instead of reading a batch and averaging it over the replicas.
 
         Without a strategy Keras builds while tracing the first step, but `weigh_output_losses` needs the means earlier.
         """
-        in_parts = self.microbatches > 1 or "mean_with_sample_weight" in loss_reductions(self)
+        in_parts = self.microbatches > 1 or divides_by_weights(self)
         if iterator is not None and (in_parts or self._distribute_strategy is not None):
             build_for(self, iterator._distributed_dataset.element_spec)
         elif data_batch is not None and in_parts and self._distribute_strategy is None:

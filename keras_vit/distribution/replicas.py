@@ -6,8 +6,6 @@ On Keras' other backends there is one replica, and these functions do nothing.
 import keras
 import numpy as np
 
-from keras_vit.errors import ConfigError
-
 TENSORFLOW = keras.backend.backend() == "tensorflow"
 JAX = keras.backend.backend() == "jax"
 if TENSORFLOW:
@@ -123,21 +121,6 @@ def assign_per_replica(variable, array, strategy):
     else:
         # The run continues on another number of replicas, so only the total matters.
         variable.assign(array.sum(0))
-
-
-def loss_reductions(model):
-    losses = [loss for loss in keras.tree.flatten(model.loss) if isinstance(loss, keras.losses.Loss)]
-    return {"sum_over_batch_size" if loss.reduction == "mean" else loss.reduction for loss in losses}
-
-
-def loss_reduction(model):
-    """The reduction that all losses of `compile` share."""
-    kinds = loss_reductions(model)
-    if len(kinds) > 1:
-        raise ConfigError(
-            f"On several replicas or in microbatches all losses must share one reduction. Received: {sorted(kinds)}."
-        )
-    return kinds.pop() if kinds else "sum_over_batch_size"
 
 
 def as_symbolic(spec):

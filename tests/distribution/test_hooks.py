@@ -13,7 +13,7 @@ import tensorflow as tf
 from training_worker import data, small, sparse
 
 from keras_vit import training
-from keras_vit.distribution import DistributedModel, GlobalUpdate
+from keras_vit.distribution import DistributedModel, GlobalUpdate, losses
 from keras_vit.distribution import model as distributed
 from keras_vit.errors import ConfigError
 from keras_vit.layers.fast import gradients
@@ -89,9 +89,10 @@ def test_fitting_a_dataset_does_not_warn_of_shuffling():
 def test_the_losses_of_outputs_are_means_where_we_look():
     model = small("two outputs")
     model.compile("sgd", {"a": sparse(), "b": "mse"})
-    assert model.output_losses() == []
+    assert losses.output_means(model) == []
     model.fit(data(two=True).take(1), verbose=0)
-    assert [[v.name for v in metric.variables] for metric in model.output_losses()] == [["total", "count"]] * 2
+    assert [[v.name for v in metric.variables] for metric in losses.output_means(model)] == [["total", "count"]] * 2
+    assert [(loss.path, loss.loss_weights) for loss in losses.output_losses(model)] == [(("a",), None), (("b",), None)]
 
 
 def test_accumulators_and_averages_are_where_we_look():
@@ -139,8 +140,8 @@ def test_compile_knows_the_models_strategy():
 
 @pytest.mark.slow
 def test_a_saved_model_goes_on_as_it_would_have(tmp_path):
-    model, losses = small("two outputs"), {"a": training.SoftmaxLoss(), "b": "mse"}
-    model.compile(training.AdamW(training.WarmupCosine(1e-2, 20, 3), weight_decay=0.1, use_ema=True), losses)
+    model, chosen = small("two outputs"), {"a": training.SoftmaxLoss(), "b": "mse"}
+    model.compile(training.AdamW(training.WarmupCosine(1e-2, 20, 3), weight_decay=0.1, use_ema=True), chosen)
     model.fit(data(two=True), verbose=0)
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")

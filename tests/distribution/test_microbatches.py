@@ -6,7 +6,8 @@ import pytest
 import tensorflow as tf
 from training_worker import data, randomize, small, sparse
 
-from keras_vit.distribution import batches
+from keras_vit import training
+from keras_vit.distribution import DistributedModel, batches
 from keras_vit.errors import ConfigError
 
 X = np.arange(24, dtype="float32").reshape(12, 2)
@@ -101,3 +102,36 @@ def test_several_outputs_without_a_strategy(by_batch):
         losses = [model.evaluate(again, verbose=0, return_dict=True)]
     for logs in losses:
         assert logs["loss"] == pytest.approx(logs["a_loss"] + logs["b_loss"], rel=1e-5)
+
+
+@pytest.mark.skipif(keras.backend.backend() == "torch", reason="microbatches need TensorFlow or JAX")
+def test_each_output_has_its_own_reduction_and_weights():
+    """A step in microbatches, and an evaluation, as numpy computes them in float64; a regularizer counts once."""
+    rng = np.random.default_rng(0)
+    x, y, kernels = rng.normal(size=(12, 3)), rng.normal(size=(4, 12, 1)), rng.normal(size=(4, 3, 1))
+    weights, factors = rng.uniform(0, 2, (4, 12)), (1.0, 0.5, 2.0, 0.1)
+    divisors = (weights[0].sum(), weights[1].sum(), 12, 1)
+    reductions = ("mean_with_sample_weight", "mean_with_sample_weight", "sum_over_batch_size", "sum")
+
+    def named(values):
+        return dict(zip("abcd", values, strict=True))
+
+    inputs, l2 = keras.Input((3,)), keras.regularizers.L2(0.1)
+    layers = [keras.layers.Dense(1, use_bias=False, name=name, kernel_regularizer=l2) for name in "abcd"]
+    model = DistributedModel(inputs, named([layer(inputs) for layer in layers]))
+    model.set_weights(kernels)
+    losses = named([keras.losses.MeanSquaredError(reduction) for reduction in reductions])
+    model.compile(training.SGD(0.01), losses, loss_weights=named(factors))
+    model.microbatches = 3
+    data = (x, named(y), named(weights))
+    trained = model.train_on_batch(*data, return_dict=True)
+    for logs in (trained, model.test_on_batch(*data, return_dict=True)):
+        errors = [x @ kernel - own for kernel, own in zip(kernels, y, strict=True)]
+        expected = [(w @ e**2).item() / n for w, e, n in zip(weights, errors, divisors, strict=True)]
+        np.testing.assert_allclose([logs[f"{name}_loss"] for name in "abcd"], expected, rtol=1e-5)
+        np.testing.assert_allclose(logs["loss"], np.dot(factors, expected) + 0.1 * (kernels**2).sum(), rtol=1e-5)
+        slopes = zip(factors, weights, errors, divisors, kernels, strict=True)
+        kernels = np.array([k - 0.01 * (2 * f * x.T @ (w[:, None] * e) / n + 0.2 * k) for f, w, e, n, k in slopes])
+        if logs is trained:
+            for layer, kernel in zip(layers, kernels, strict=True):
+                np.testing.assert_allclose(layer.kernel, kernel, atol=1e-6)
