@@ -29,11 +29,6 @@ def check_first(dataset, check):
     return dataset.enumerate().map(pass_on)
 
 
-def batch_size(x):
-    """The number of examples in a batch, as a float32 scalar; x: a tensor, or a structure of them."""
-    return tf.cast(tf.shape(tf.nest.flatten(x)[0])[0], "float32")
-
-
 def is_known_to_have_examples(x):
     """Whether the static shape says so; true of an unknown one, which Keras refuses later."""
     shape = tf.TensorShape(x.shape)
