@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from collections.abc import Sequence
@@ -84,12 +85,18 @@ def make_multi_worker_strategy(tpu, devices):
     return tf.distribute.MultiWorkerMirroredStrategy()
 
 
+@functools.cache
+def mirror(devices):
+    """One strategy for the same devices: a second one in a process would number its sums over replicas as the first."""
+    return tf.distribute.MirroredStrategy(devices)
+
+
 def make_mirrored_strategy(tpu, devices):
     if devices is None:
         kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
         devices = [f"{kind}:{i}" for i in range(len(tf.config.list_logical_devices(kind)))]
     require_devices(devices)
-    return tf.distribute.MirroredStrategy(list(devices))
+    return mirror(tuple(devices))
 
 
 def make_one_device_strategy(tpu, devices):

@@ -89,6 +89,29 @@ def test_single_batches_are_spread_and_an_overflow_on_one_replica_is_skipped_by_
         np.testing.assert_allclose(b[name], value, atol=4 * 2**-10 * np.abs(value).max(), err_msg=name)
 
 
+TWICE = """
+import keras, numpy as np, tensorflow as tf
+from keras_vit import training
+cpus = [tf.config.LogicalDeviceConfiguration()] * 2
+tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], cpus)
+for width in (4, 6):
+    with training.strategy("mirrored").scope():
+        model = keras.Sequential([keras.Input((width,)), keras.layers.Dense(1, use_bias=False)])
+        model.set_weights([np.zeros((width, 1))])
+        model.compile(training.SGD(0.5), "mse")
+    model.fit(np.eye(width)[:4], np.ones((4, 1)), verbose=0)
+    print(model.get_weights()[0].ravel())
+"""
+
+
+@pytest.mark.slow
+def test_a_second_training_in_a_process():
+    """Of another model, as by two calls of `finetune`; a step from 0 is the mean of x: the gradient is -2 of it."""
+    done = subprocess.run([sys.executable, "-c", TWICE], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "[0.25 0.25 0.25 0.25]" in done.stdout and "[0.25 0.25 0.25 0.25 0.   0.  ]" in done.stdout
+
+
 @pytest.mark.slow
 def test_two_processes_train_as_one_device(tmp_path):
     finish(start(tmp_path / "one", "one_device", 1, *WORKERS))
