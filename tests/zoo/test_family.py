@@ -163,10 +163,13 @@ def test_what_transformers_cannot_say_is_refused(tmp_path):
     for option, sentence in {
         "zero-shot": "has no class that computes this model. The nearest is .*classifier is 'map', not 'gap'",
         "sbb": "norm_after_pool is True, not False",
-        "clip": "head_bias is False|image_size is .16, 24., not 'square'",
+        "clip": r"head_bias is False|image_size is .16, 24., not 'square'\. Save",  # the patches are square
     }.items():
         with pytest.raises(CheckpointError, match=sentence):
             zoo.save(made(option)[0], path, layout="transformers")
+    resnet = models.ResNet(image_size=16, depths=(1,), width_factor=0.5, num_classes=2)
+    with pytest.raises(CheckpointError, match="is for Vision Transformers"):
+        zoo.save(resnet, path, layout="transformers")
     with pytest.raises(ConfigError, match="layout"):
         zoo.save(made("clip")[0], path, layout="keras")
     with pytest.raises(ConfigError, match="layout='timm' is for .safetensors files"):

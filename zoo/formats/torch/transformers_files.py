@@ -116,8 +116,8 @@ def find_kind(config):
     config = with_class_position(config)
     kinds = KINDS[bool(config.num_classes)]
     kind, far = min(((kind, unlike(kind, config)) for kind in kinds), key=lambda found: len(found[1]))
-    if config.own_size[0] != config.own_size[1] or config.patch_size[0] != config.patch_size[1]:
-        far |= {"image_size": "square", "patch_size": "square"}
+    sizes = {"image_size": config.own_size, "patch_size": config.patch_size}
+    far |= {name: "square" for name, (height, width) in sizes.items() if height != width}
     if far:
         differences = "; ".join(f"{name} is {getattr(config, name)!r}, not {far[name]!r}" for name in far)
         raise CheckpointError(
@@ -170,7 +170,7 @@ def make_config(model: Any) -> dict[str, Any]:
 
 def make_transformers_state(model: Any) -> tuple[ViTConfig, dict[str, np.ndarray]]:
     """(the model's configuration, its tensors under transformers' names, the older ones where these changed)."""
-    config, kind = with_class_position(model.config), find_kind(model.config)
+    kind, config = find_kind(model.config), with_class_position(model.config)
     which = config.gated_mlp if kind.layout is HF_DINOV2 else -1
     layout = {ours: names if isinstance(names, str) else names[which] for ours, names in kind.layout.items()}
     layout = {ours: name if ours == "head" else kind.prefix + name for ours, name in layout.items()}
