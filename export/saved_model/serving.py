@@ -9,7 +9,7 @@ from keras_vit.images.pillow import MOST_PIXELS
 from keras_vit.images.pixels import graph_resize_and_crop, graph_size_before_crop
 
 JPEG, PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
-PNG_HEADER = 24  # bytes up to the end of width and height
+PNG_HEADER = 25  # bytes up to the end of width, height and bits per sample
 
 
 def require_few_pixels(size):
@@ -35,6 +35,10 @@ def decode_png_on_white(encoded, channels):
     """Decodes a PNG like `images.pillow`, to the bit: with its rounding, and its grey."""
     pixels = tf.cast(tf.io.decode_png(encoded, channels=4), tf.uint16)
     colours, opacity = pixels[..., :3], pixels[..., 3:]
+    # TensorFlow fills the opacity that a file of 1, 2 or 4 bits does not state by the largest number of these bits.
+    bits = tf.cast(tf.io.decode_raw(tf.strings.substr(encoded, PNG_HEADER - 1, 1), tf.uint8)[0], tf.int32)
+    is_filled = tf.reduce_all(tf.cast(opacity, tf.int32) == 2**bits - 1)
+    opacity = tf.where(is_filled, tf.constant(255, tf.uint16), opacity)
     image = (colours * opacity + 255 * (255 - opacity) + 127) // 255
     if channels == 1:
         parts = tf.constant([19595, 38470, 7471])  # of 65536: ITU-R BT.601, as Pillow rounds it

@@ -60,6 +60,12 @@ KINDS = {
         opaque_but(INDICES == 1),
     ),
     "no transparency": (encode(RGBA[..., :3], "PNG"), RGBA[..., :3], np.full((23, 17), 255)),
+    "a palette of four bits": (encode(with_palette(), "PNG"), PALETTE[INDICES], np.full((23, 17), 255)),
+    "black and white of one bit": (
+        encode(INDICES > 2, "PNG"),
+        np.repeat((INDICES[..., None] > 2).astype("uint8") * 255, 3, -1),
+        np.full((23, 17), 255),
+    ),
     "WebP": (encode(RGBA, "WEBP", lossless=True, exact=True), RGBA[..., :3], RGBA[..., 3]),
     "GIF": (encode(with_palette(), "GIF", transparency=3), PALETTE[INDICES], opaque_but(INDICES == 3)),
 }
