@@ -18,6 +18,7 @@ from keras_vit.errors import ConfigError
 from keras_vit.evaluation.device.process import NotMeasured, run_apart
 from keras_vit.evaluation.scores import Candidate, Share, draw_comparison, recommend, size_on_disk
 from keras_vit.files import write_whole
+from keras_vit.training.runs.folder import model_of
 
 NAMES = ("comparison.json", "comparison.png")
 
@@ -54,7 +55,7 @@ def measure(name: str, dataset: str, split: str, batch_size: int, like: str | No
     answer()
     memory, seconds = peak_memory() - before, min(seconds_per_call(answer) for _ in range(3))
     names, found = predict_examples(model, data.load(dataset, split), batch_size, tell=report)
-    top1, size = Share(int((found.ranks == 0).sum()), len(found.ranks)), size_on_disk(os.path.expanduser(name))
+    top1, size = Share(int((found.ranks == 0).sum()), len(found.ranks)), size_on_disk(model_of(name))
     return Candidate(name, top1, np.array(names)[found.predicted], size, 1e3 * seconds, memory)
 
 

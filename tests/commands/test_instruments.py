@@ -2,11 +2,14 @@
 
 import csv
 import json
+import os
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from keras_vit import zoo
+from keras_vit.commands import compare
 from keras_vit.files import sha256
 from keras_vit.trainers.settings import Settings
 
@@ -93,3 +96,13 @@ def test_comparing_one_candidate_or_a_damaged_one_is_an_error(keras_vit, tmp_pat
     (tmp_path / "m.onnx").write_bytes(b"nothing")
     done = keras_vit("compare", "ViT-Mini/4:fashion-mnist", tmp_path / "m.onnx", "--data", "digits")
     assert done.status == 1 and "m.onnx" in done.err and "Traceback" not in done.err
+
+
+@pytest.mark.slow
+def test_the_size_of_a_run_is_that_of_the_weights_it_is_asked_by(tmp_path):
+    model = zoo.load("ViT-Test/4", weights=None, image_size=8, labels=list("0123456789"))
+    zoo.save(model, tmp_path / "best.weights.npz")
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "step-00000001.npz").write_bytes(b"0" * 10**6)
+    found = compare.measure(str(tmp_path), "digits", "test", 64, None, lambda done: None)
+    assert found.bytes == os.path.getsize(tmp_path / "best.weights.npz") and found.top1.count == 360
