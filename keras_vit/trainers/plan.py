@@ -145,8 +145,7 @@ def load_model(settings, recipe, examples):
         encoder = zoo.load(settings.model, weights=None, num_classes=0, **arguments)
         return training.MaskedPatchModel(encoder, examples.objective.target, examples.objective.rate)
     arguments["labels"] = examples.class_names
-    if examples.multi_label:
-        arguments["probabilities"] = "sigmoid"
+    arguments["probabilities"] = "sigmoid" if examples.multi_label else "softmax"  # also where the head is kept
     if settings.pretrain:
         model = zoo.load(settings.model, weights=None, **arguments)
     else:

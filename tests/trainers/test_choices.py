@@ -350,6 +350,20 @@ def test_fine_tuning_starts_from_a_new_head(tmp_path):
     assert head(tuple("abcdefghij")).all()
 
 
+def test_a_model_of_several_classes_learns_one_class_of_the_same_names(tmp_path):
+    """Softmax is the loss then, so the probabilities that the run gives sum to 1; the head stays."""
+    tags = zoo.load("ViT-Test/4", weights=None, num_layers=1, labels=("cat", "dog"), probabilities="sigmoid")
+    tags.get_layer("head").bias.assign([3.0, 2.0])
+    zoo.save(tags, tmp_path / "tags.keras")
+    settings = Settings(model=str(tmp_path / "tags.keras"), dataset="digits")
+    examples = SimpleNamespace(
+        num_examples=99, class_names=("cat", "dog"), multi_label=False, masked=False, objective=None
+    )
+    model = plan.load_model(settings, plan.recipe_for(settings, examples), examples)
+    found = dict(keras_vit.predict(model, np.zeros((8, 8, 3), "uint8")))
+    assert found == pytest.approx({"cat": 1 / (1 + np.exp(-1)), "dog": 1 / (1 + np.exp(1))}, abs=1e-6)
+
+
 def test_examples_limits_the_training_images_alone():
     splits = plan.load_splits(Settings(dataset="digits", model="ViT-Test/4", examples=50, test=True))
     assert [split.num_examples for split in splits] == [50, 144, 360]
