@@ -25,6 +25,24 @@ PORTABLE = (
     "evaluation/test_few_shot_protocol.py",
     "training/test_portable.py",
 )
+FIRST_MODELS = """
+from concurrent.futures import ThreadPoolExecutor
+import keras_vit
+names = ["ViT-Mini/4:fashion-mnist", "R20x0.5:fashion-mnist"] * 4
+with ThreadPoolExecutor(8) as pool:
+    print(*(type(model).__name__ for model in pool.map(keras_vit.zoo.load, names)))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
+def test_the_first_models_are_loaded_in_threads(backend):
+    if importlib.util.find_spec(backend) is None:
+        pytest.skip(f"{backend} is not installed")
+    environment = {**os.environ, "KERAS_BACKEND": backend}
+    command = [sys.executable, "-c", FIRST_MODELS]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=TESTS.parent)
+    assert done.stdout.split() == ["VisionTransformer", "ResNet"] * 4, done.stderr[-2000:]
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import inspect
+import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -17,6 +18,9 @@ from keras_vit.layers.pooling import PatchesToPixels
 from keras_vit.models.config import ConstructorFields, change, describe_fields, parameters_of
 from keras_vit.models.preprocessing import Preprocessing, UnknownPreprocessing, preprocessing_of
 from keras_vit.models.vectors import sub_model
+
+# Keras changes the bases of the class of the first model: two threads at once would make a cycle of them.
+BUILDING = threading.Lock()
 
 
 def image_input(height, width, num_channels, dtype):
@@ -229,7 +233,9 @@ class Classifier(DistributedModel):
         dtype = keras.dtype_policies.get(dtype)
         height, width = config.image_size or (None, None)
         images = image_input(height, width, config.num_channels, dtype)
-        super().__init__(images, self.make_graph(images, config, dtype), name=name)
+        outputs = self.make_graph(images, config, dtype)
+        with BUILDING:
+            super().__init__(images, outputs, name=name)
         self.dtype_policy = dtype
         self.config: Any = config  # Any, so that the fields of each family need no cast
         self.preprocessing = preprocessing
