@@ -16,6 +16,7 @@ EVERY_PUSH = (
     "training/test_portable.py::test_a_run_copies_its_state_out_of_the_loop_at_checkpoints_alone",
     "distribution/test_microbatches.py::test_each_output_has_its_own_reduction_and_weights",
     "training/test_portable.py::test_raw_pixels_to_validate_on_are_refused",
+    "training/test_portable.py::test_threads_ask_one_model",
     "data/test_deferred.py::test_a_model_learns_the_same",
 )
 PORTABLE = (

@@ -1,6 +1,7 @@
 """`keras.Model` on JAX with the same training, evaluation and prediction on one device and on many."""
 
 import functools
+import threading
 
 import jax
 import keras
@@ -8,6 +9,9 @@ from keras import ops
 
 from keras_vit.distribution.jax_devices import JaxStrategy, WholeBatches
 from keras_vit.distribution.losses import count, divides_by_weights, multiply_losses, output_means, part_factors
+
+# Keras gives a step the memory of the variables: meanwhile another thread would find these deleted.
+ASKING = threading.Lock()
 
 
 def on_its_devices(method):
@@ -52,7 +56,12 @@ class DistributedModel(keras.Model):
     predict = on_its_devices(keras.Model.predict)
     train_on_batch = on_its_devices(keras.Model.train_on_batch)
     test_on_batch = on_its_devices(keras.Model.test_on_batch)
-    predict_on_batch = on_its_devices(keras.Model.predict_on_batch)
+
+    @on_its_devices
+    @functools.wraps(keras.Model.predict_on_batch)
+    def predict_on_batch(self, x):
+        with ASKING:  # of all models: some share variables
+            return super().predict_on_batch(x)
 
     @on_its_devices
     @functools.wraps(keras.Model.fit)  # whose signature others read

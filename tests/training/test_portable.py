@@ -1,12 +1,15 @@
 """What works on each of Keras' backends, which test_backends.py chooses, and what says that it does not."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from shaking import shaken
 from slowness import slow_but
 
-from keras_vit import export, training, zoo
+from keras_vit import export, inference, training, zoo
 from keras_vit.errors import ConfigError, ExportError, ImageError
 from keras_vit.models import AxialResNet, AxialVisionTransformer, ResNet, VisionTransformer
 
@@ -246,3 +249,13 @@ def test_raw_pixels_to_validate_on_are_refused(source):
     with pytest.raises(ImageError, match="Received: float32 from 0 to 255"):
         model.fit(PIXELS, CLASSES, validation_data=source(PIXELS.astype("float32"), CLASSES), verbose=0)
     model.fit(PIXELS, CLASSES, validation_data=source(PIXELS, CLASSES), epochs=2, verbose=0)
+
+
+def test_threads_ask_one_model():
+    model = shaken(MODELS["vit"]())
+    images = list(np.random.default_rng(0).integers(0, 256, (5, 20, 20, 3), "uint8"))
+    with ThreadPoolExecutor(8) as pool:
+        predictions = [pool.submit(inference.predict, model, images) for _ in range(8)]
+        vectors = [pool.submit(inference.embed, model, images) for _ in range(8)]
+    assert [each.result() for each in predictions] == 8 * [inference.predict(model, images)]
+    np.testing.assert_array_equal([each.result() for each in vectors], 8 * [inference.embed(model, images)])
