@@ -3,12 +3,15 @@
 import json
 import shutil
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import onnx
 import pytest
 import sklearn.metrics
 from PIL import Image
+from shaking import shaken
+from slowness import slow_but
 
 import keras_vit
 from keras_vit import data, evaluation, export, inference, zoo
@@ -148,6 +151,18 @@ def test_files_that_no_export_wrote(root, tmp_path):
     (tmp_path / "edited/model.json").write_text(json.dumps({**about, "preprocessing": 3}))
     with pytest.raises(ExportError, match="'preprocessing' cannot be 3"):
         inference.open_classifier(tmp_path / "edited")
+
+
+@pytest.mark.parametrize("name", slow_but(["m.tflite", "m.openvino"], "m.openvino"))
+def test_threads_ask_one_file(name, tmp_path):
+    model = shaken(zoo.load("ViT-Test/4", weights=None, image_size=16, num_layers=1, num_classes=3))
+    export.convert(model, tmp_path / name)
+    run = opening.open_artefact(tmp_path / name).run
+    batches = np.random.default_rng(0).uniform(-1, 1, (64, 16, 16, 16, 3)).astype("float32")
+    batches = [batch[: 1 + i % 16] for i, batch in enumerate(batches)]
+    with ThreadPoolExecutor(8) as pool:
+        for batch, found in zip(batches, pool.map(run, batches), strict=True):
+            np.testing.assert_allclose(found, model(batch), atol=1e-4)
 
 
 @pytest.mark.slow
