@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from keras_vit.errors import UnknownNameError, describe_unknown
+from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown
 from keras_vit.models.axial.config import AxialResNetConfig, AxialViTConfig
 from keras_vit.models.config import BackboneConfig, ResNetConfig, ViTConfig
 
@@ -185,8 +185,16 @@ def build(
 ) -> VisionTransformer | ResNet:
     """Builds the model of a configuration, of the class that fits it, with random weights and a zero head.
 
+    Raises:
+        ConfigError: for anything but a configuration, such as a name.
+
     >>> build(keras_vit.models.variant("ViT-Ti/16").config).count_params()
     5717416
     """
+    if type(config) not in MODELS:
+        raise ConfigError(
+            f"build takes a configuration, such as variant('R50x1').config. Received: {config!r}. zoo.load(name, "
+            "weights=None) builds a model by its name."
+        )
     cls = pkgutil.resolve_name(MODELS[type(config)])
     return cls(config, preprocessing=preprocessing, labels=labels, dtype=dtype, name=name)

@@ -127,6 +127,13 @@ def test_a_variant_is_a_model(name):
     assert not logits.any(), "a new head is zero"
 
 
+@pytest.mark.parametrize("given", ["R50x1", models.variant("R50x1"), None, {"depths": (1,)}])
+def test_what_is_no_configuration_is_not_built(given):
+    sentence = rf"build takes a configuration, such as variant\('R50x1'\).config. Received: {re.escape(repr(given))}. "
+    with pytest.raises(ConfigError, match=sentence):
+        models.build(given)
+
+
 def test_blocks_are_named_layers():
     model = zoo.load("ViT-Test/4", weights=None)
     features = keras.Model(model.input, model.get_layer("encoderblock_2").output)
