@@ -31,6 +31,16 @@ class Cost:
     activation_bytes: int
 
 
+def require_config(function, model_or_config):
+    """The configuration of a model of this package, or the given one."""
+    config = getattr(model_or_config, "config", model_or_config)
+    if not isinstance(config, (ViTConfig, ResNetConfig)):
+        raise ConfigError(
+            f"{function} takes a model of keras_vit or its configuration. Received: {type(config).__name__}."
+        )
+    return config
+
+
 def cost(
     model_or_config: "VisionTransformer | ResNet | AxialResNet | ViTConfig | ResNetConfig",
     image_size: int | tuple[int, int] | None = None,
@@ -47,9 +57,7 @@ def cost(
     >>> cost(keras_vit.models.variant("ViT-B/16").config).flops / 1e9
     35.1...
     """
-    config = getattr(model_or_config, "config", model_or_config)
-    if not isinstance(config, (ViTConfig, ResNetConfig)):
-        raise ConfigError(f"cost takes a model of keras_vit or its configuration. Received: {type(config).__name__}.")
+    config = require_config("cost", model_or_config)
     size = (image_size, image_size) if isinstance(image_size, int) else image_size or config.own_size
     if size is None:
         raise ConfigError("This ResNet takes images of any size: cost needs image_size, such as 224.")
@@ -60,18 +68,27 @@ def cost(
     )
 
 
-def pretraining_exaflops(config: ViTConfig | ResNetConfig, epochs: float, images: int = JFT_IMAGES) -> float:
+def pretraining_exaflops(
+    config: "VisionTransformer | ResNet | AxialResNet | ViTConfig | ResNetConfig",
+    epochs: float,
+    images: int = JFT_IMAGES,
+) -> float:
     """The compute of pre-training in 10^18 floating-point operations: three forward passes for each image and epoch.
 
     Every row of Table 6 agrees within 1 %, except two: ViT-B/32 is printed as 55 (56.1 here), and 7 epochs of
     R50+ViT-L/16 as 859, though its 14 epochs are 1668.
 
     Args:
+        config: of the model, or the model itself.
         images: number of images in an epoch, of 224 pixels; JFT-300M has 303 million.
+
+    Raises:
+        ConfigError: for a model from elsewhere.
 
     >>> round(pretraining_exaflops(keras_vit.models.variant("ViT-L/16").config, epochs=14))
     1567
     """
+    config = require_config("pretraining_exaflops", config)
     # Table 6 leaves out a kernel's products with padding.
     return FORWARD_AND_BACKWARD * counted.count_flops(config, (224, 224), padding=False) * images * epochs / 1e18
 

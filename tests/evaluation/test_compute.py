@@ -87,6 +87,18 @@ def test_table_6(row):
     assert found == pytest.approx(slips.get((name, row["epochs"]), row["exaFLOPs"]), rel=0.01)
 
 
+def test_a_model_has_the_exaflops_of_its_configuration():
+    """By hand: 4 patches and a class token, a block of width 16 and MLP 24, two classes; 6 * products * images."""
+    model = models.VisionTransformer(
+        image_size=224, patch_size=112, hidden_size=16, num_layers=1, num_heads=2, mlp_dim=24, num_classes=2
+    )
+    block = 5 * (4 * 16**2 + 2 * 16 * 24) + 2 * 5**2 * 16
+    products = 4 * 112**2 * 3 * 16 + block + 2 * 16
+    for given in (model, model.config):
+        found = evaluation.pretraining_exaflops(given, 3, images=10)
+        assert found == pytest.approx(6 * products * 30 / 1e18)
+
+
 def test_core_days_of_table_2():
     for name, speed, days in (("ViT-L/16", 26.7, 680), ("ViT-H/14", 19.7, 2500)):
         exaflops = evaluation.pretraining_exaflops(models.variant(name).config, 14)
@@ -96,6 +108,8 @@ def test_core_days_of_table_2():
 def test_bad_input_is_a_sentence():
     with pytest.raises(ConfigError, match="Received: str"):
         evaluation.cost("ViT-B/16")
+    with pytest.raises(ConfigError, match="pretraining_exaflops takes a model .* Received: str"):
+        evaluation.pretraining_exaflops("ViT-B/16", 7)
     with pytest.raises(ConfigError, match="cost needs image_size, such as 224"):
         evaluation.cost(models.ResNetConfig(image_size=None))
     assert evaluation.cost(models.ResNetConfig(image_size=None), 224).parameters == 25_549_352
