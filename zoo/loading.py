@@ -56,6 +56,8 @@ def build_untrained(row, request, num_heads, preprocessing, policy):
         raise ConfigError("head='keep' needs a checkpoint. Received: weights=None.")
     if num_heads is not None:
         request = dataclasses.replace(request, fields={**request.fields, "num_heads": num_heads})
+    if request.head is None and request.fields.get("num_classes", row.config.num_classes):
+        request = dataclasses.replace(request, head="new")
     target = plan_target(row.config, None, request)
     preprocessing = fit_preprocessing(preprocessing, target.config)
     return build(target.config, preprocessing, target.labels, policy, keras_name(row.name))

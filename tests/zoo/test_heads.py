@@ -161,6 +161,16 @@ def test_heads_that_cannot_be(asked, sentence, tmp_path):
         load(path, **asked)
 
 
+@pytest.mark.parametrize(
+    ("asked", "width"),
+    [({"hidden_size": 24, "mlp_dim": 20}, 24), ({"classifier": "token+gap"}, 128), ({"num_classes": 64}, 64)],
+)
+def test_without_weights_the_head_fits_any_width(asked, width):
+    model = zoo.load("ViT-Test/4", weights=None, num_layers=1, **asked)
+    head = model.get_layer("head").kernel
+    assert tuple(head.shape) == (width, asked.get("num_classes", 1000)) and not np.any(head)
+
+
 def test_heads_that_are_not_there():
     with pytest.raises(ConfigError, match="Received: weights=None"):
         zoo.load("ViT-Test/4", weights=None, head="keep")
