@@ -133,7 +133,7 @@ def choose_settings(folder: Path, given: Mapping[str, Any], pretrain: bool, resu
         if name not in known:
             raise UnknownNameError(describe_unknown("argument", name, known))
     given = {name: value for name, value in given.items() if name != "dataset" or value is not None}
-    paths = [name for name in ("model", "teacher", "without") if given.get(name) is not None]
+    paths = [name for name in ("model", "teacher", "without") if isinstance(given.get(name), os.PathLike)]
     given |= {name: os.fspath(given[name]) for name in paths}
     if resume and (folder / "config.json").is_file():
         return recall_settings(folder, {**given, "pretrain": pretrain})

@@ -69,6 +69,7 @@ def test_every_option_of_the_command_is_an_argument(command, function):
         ({"search": "dropout_rate=0"}, ConfigError, "search must be of type list"),
         ({"model": "ViT-B/17"}, UnknownNameError, "Did you mean"),
         ({"model": None}, ConfigError, "model must be of type str. Received: None"),
+        ({"model": package}, ConfigError, "model must be of type str. Received: <module 'keras_vit'"),
         ({"dataset": "folder:nowhere"}, KerasVitError, "nowhere"),
     ],
 )
