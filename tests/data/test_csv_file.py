@@ -179,6 +179,13 @@ def test_bad_files_are_refused(folder, text, sentence):
         data.load(write(folder, text), "train+validation")
 
 
+def test_missing_images_beside_a_file_in_the_current_folder_name_that_folder(folder, monkeypatch):
+    write(folder, lines("00.png,cat", "a.png,dog"))
+    monkeypatch.chdir(folder)
+    with pytest.raises(data.DataError, match=rf"the first in line 3. Paths are relative to {folder}\.$"):
+        data.load("csv:labels.csv", "train+validation")
+
+
 def test_other_encodings_missing_files_and_splits_are_refused(folder, tmp_path):
     with pytest.raises(data.DataError, match="is not text in UTF-8. Save it as CSV UTF-8"):
         data.load(write(folder, lines("00.png,café", "01.png,thé"), "latin.csv", "latin-1"))

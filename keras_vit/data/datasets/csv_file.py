@@ -161,7 +161,7 @@ def require_files(file, rows):
         names = quote_some(row.path for row in missing)
         raise DataError(
             f"{file} names {len(missing):,} images that are not there: {names}, the first in line {missing[0].line}. "
-            f"Paths are relative to {file.parent}."
+            f"Paths are relative to {file.parent.absolute()}."
         )
     foreign = [row.path for row in rows if not row.path.lower().endswith(SUFFIXES)]
     if foreign:
