@@ -17,7 +17,7 @@ from keras_vit.layers.base import wide_type
 from keras_vit.layers.pooling import PatchesToPixels
 from keras_vit.models.config import ConstructorFields, change, describe_fields, parameters_of
 from keras_vit.models.preprocessing import Preprocessing, UnknownPreprocessing, preprocessing_of
-from keras_vit.models.vectors import sub_model
+from keras_vit.models.vectors import forget_traces, sub_model
 
 # Keras changes the bases of the class of the first model: two threads at once would make a cycle of them.
 BUILDING = threading.Lock()
@@ -270,6 +270,7 @@ class Classifier(DistributedModel):
     @preprocessing.setter
     def preprocessing(self, preprocessing):
         self._preprocessing = as_preprocessing(preprocessing, self.config)
+        forget_traces(self)  # they normalize uint8 images as before
 
     @property
     def labels(self) -> tuple[str, ...] | None:

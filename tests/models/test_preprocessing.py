@@ -29,6 +29,17 @@ def test_a_model_of_one_size_gives_its_preprocessing_that_size():
     assert VisionTransformer(image_size=(None, None), preprocessing=given, **fields).preprocessing == given
 
 
+def test_uint8_images_follow_a_preprocessing_that_is_set_after_predict():
+    model = VisionTransformer(4, patch_size=4, hidden_size=2, num_layers=1, num_heads=1, mlp_dim=2, num_classes=2)
+    model.set_weights([RNG.normal(size=weight.shape) for weight in model.weights])
+    images = RNG.integers(0, 256, (2, 4, 4, 3), dtype="uint8")
+    before = model.predict(images, verbose=0)
+    model.preprocessing = Preprocessing(mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6))
+    expected = model.predict(((images / 255 - [0.1, 0.2, 0.3]) / [0.4, 0.5, 0.6]).astype("float32"), verbose=0)
+    assert np.abs(expected - before).max() > 0.1
+    np.testing.assert_allclose(model.predict(images, verbose=0), expected, atol=1e-5)
+
+
 def test_as_the_authors_evaluate():
     """Straight to the size, bilinear without antialiasing, to [-1, 1]."""
     expected = tf.image.resize(IMAGE[None], (48, 64)).numpy() / 127.5 - 1
