@@ -190,6 +190,12 @@ class MaskedPatchModel(DistributedModel):
     def remat(self, remat):
         self.encoder.remat = remat
 
+    def _standardize_inputs(self, inputs):
+        """The batch as the graph takes it: uint8 images are normalized, as the encoder does."""
+        if isinstance(inputs, dict) and keras.backend.standardize_dtype(inputs["images"].dtype) == "uint8":
+            inputs = {**inputs, "images": self.preprocessing.normalize(inputs["images"])}
+        return super()._standardize_inputs(inputs)
+
     def get_config(self):
         return {
             "encoder": keras.saving.serialize_keras_object(self.encoder),

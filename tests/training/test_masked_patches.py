@@ -270,3 +270,11 @@ def test_models_that_do_not_see_patch_by_patch():
         make(num_classes=3)
     with pytest.raises(ConfigError, match="3 channels. Received: 1"):
         make(num_channels=1)
+
+
+def test_uint8_images_are_normalized():
+    model = make()
+    images = np.random.default_rng(0).integers(0, 256, (2, SIZE, SIZE, 3), dtype="uint8")
+    batch = {"sources": np.tile(np.arange(PATCHES) - 1, (2, 1)), "places": np.tile(np.arange(8), (2, 1))}
+    found, expected = (model.predict({"images": x, **batch}, verbose=0) for x in (images, images / 127.5 - 1))
+    np.testing.assert_allclose(found, expected, atol=1e-4)
