@@ -10,7 +10,7 @@ class RunError(KerasVitError, RuntimeError):
 class NotFiniteError(RunError):
     """A loss or weight is NaN or infinite. `step`: the update of its detection; `kept`: the last good step."""
 
-    def __init__(self, message: str, step: int, kept: int):
+    def __init__(self, message: str, step: int = 0, kept: int = 0):  # pickle gives the message alone
         super().__init__(message)
         self.step = step
         self.kept = kept
