@@ -12,7 +12,7 @@ import typer
 import keras_vit
 from keras_vit._version import __version__
 from keras_vit.commands.parsing import Command
-from keras_vit.errors import SHARED_FOLDER, KerasVitError
+from keras_vit.errors import SHARED_FOLDER, DataError, KerasVitError
 from keras_vit.files import describe_refusal
 from keras_vit.training.errors import Interrupted, Preempted
 
@@ -92,7 +92,8 @@ def options(
 def end_process(status):
     """Ends the process without the interpreter's shutdown.
 
-    After an interrupted training that may take forever: it stops TensorFlow's readers, and these wait for Python.
+    After an interrupted training, or an error of TensorFlow's readers, that may take forever: it stops the readers, and
+    these wait for Python.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -110,6 +111,8 @@ def main() -> None:
         app()
     except KerasVitError as error:
         print(f"keras-vit: {error}", file=sys.stderr)
+        if isinstance(error, DataError) and type(error.__cause__).__module__.startswith("tensorflow."):
+            end_process(1)
         sys.exit(1)
     except BrokenPipeError:  # `| head` has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

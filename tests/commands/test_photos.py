@@ -180,3 +180,16 @@ def test_a_stopped_training_ends_whatever_still_reads(stopped, status):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (status, "saved\n")
+
+
+@pytest.mark.slow
+def test_too_many_unreadable_images_end_the_command(tmp_path):
+    """The readers of TensorFlow, which wait for Python, do not keep the process from its end."""
+    for name, colour in (("dark", 9), ("light", 240)):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for i in range(13):
+            Image.new("RGB", (16, 16), (colour, i, i)).save(tmp_path / "photos" / name / f"{i:02}.png")
+            (tmp_path / "photos" / "dark" / f"x{i}.jpg").write_text("hi")
+    command = [sys.executable, "-m", "keras_vit", "pretrain", "--data", "folder:photos", "--out", "run", *SMALL.split()]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "at most 10 are skipped" in done.stderr.splitlines()[-1]
