@@ -29,6 +29,7 @@ from keras_vit.export.web import FOLDER as PAGE
 from keras_vit.export.web import LAYOUT, LAYOUT_FILES, TEXTS, WEB_LAYOUTS
 from keras_vit.export.web.page import require_page, write_page
 from keras_vit.export.web.transformers_js import describe_layout, write_layout
+from keras_vit.files import local_path
 
 ALIKE = ("inputs", "outputs", "preprocessing", "labels", "config")  # equal in every model.json of one model
 ROUNDING = 1e-4  # of the largest output, between machines
@@ -85,7 +86,7 @@ def bundle(
     >>> [report.format for report in keras_vit.export.bundle(model, "dist", formats=["onnx"])]
     ['onnx']
     """
-    tell = progress or (lambda line: None)
+    tell, out = progress or (lambda line: None), local_path(out, ExportError)
     rows = [format_named(name) for name in dict.fromkeys(formats)]
     require_formats(rows, quantize, endpoints)
     if vendor and not web:
@@ -111,8 +112,8 @@ def bundle(
             path.parent.mkdir(parents=True, exist_ok=True)
             served, kind = row.supported_endpoints(endpoints), supported_quantize(row, quantize)
             report = write_proved(source, row, path, kind, served, latency, tell)
-            require_openable(row, path, Path(out) / row.bundled)
-            reports.append(dataclasses.replace(report, path=str(Path(out) / row.bundled)))
+            require_openable(row, path, out / row.bundled)
+            reports.append(dataclasses.replace(report, path=str(out / row.bundled)))
             tell(str(reports[-1]))
         about, inputs = write_companions(source, staging, [*others, *map(describe_artefact, reports)])
         if web_layout:

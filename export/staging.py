@@ -17,7 +17,7 @@ from keras_vit.errors import ExportError, KerasVitError, printable, quote_some
 from keras_vit.export.formats import FORMATS, data_files, list_data
 from keras_vit.export.web import LAYOUT_PATTERN as LAYOUT
 from keras_vit.export.web import PATTERN as PAGE
-from keras_vit.files import make_folder, require_local, sha256_of_regular
+from keras_vit.files import local_path, make_folder, sha256_of_regular
 from keras_vit.owned import OwnFolder, files_in, is_regular, lock
 
 HIDDEN = ".keras-vit-export"
@@ -162,8 +162,7 @@ def stage(path, names, *, is_folder, tell=None):
 
 def place_of(path, is_folder):
     """The folder or file to write for `path`. A link to a folder stands for that folder."""
-    require_local(path, ExportError)
-    path = Path(path)
+    path = local_path(path, ExportError)
     if is_folder:
         if path.exists() and not path.is_dir():
             raise ExportError(f"{path} is a file, but the export is a folder. Choose another path.")

@@ -63,7 +63,7 @@ def verify(folder: str | os.PathLike, *, progress: Callable[[str], object] | Non
     >>> reports[0].top1_agreement  # doctest: +SKIP
     1.0
     """
-    folder = Path(folder)
+    folder = Path(os.path.expanduser(folder))
     try:
         files = require_intact(folder)
         about = read_model_json(folder)

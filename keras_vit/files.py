@@ -63,13 +63,14 @@ def name_address(path: str | os.PathLike) -> str | None:
     return ADDRESS.sub(r"\1://", str(path), count=1) if ADDRESS.match(str(path)) else None
 
 
-def require_local(path: str | os.PathLike, error: type[KerasVitError] = ConfigError) -> None:
-    """Raises `error` if the path to write to is an address."""
+def local_path(path: str | os.PathLike, error: type[KerasVitError] = ConfigError) -> Path:
+    """The path to write to, its ~ as the home folder; raises `error` if it is an address."""
     if address := name_address(path):
         raise error(
             f"Files are written to a local or mounted folder. Received: {address}. Mount the bucket (with gcsfuse) or "
             "a persistent disk, and give the path there, such as /mnt/bucket/run."
         )
+    return Path(os.path.expanduser(path))
 
 
 def remove_abandoned(path: Path) -> None:
@@ -91,8 +92,7 @@ def write_whole(path: str | os.PathLike, temporary: Path | None = None) -> Itera
     >>> with write_whole("curves.png") as path:  # doctest: +SKIP
     ...     figure.savefig(path)
     """
-    require_local(path)
-    path = Path(path)
+    path = local_path(path)
     if temporary is None:
         remove_abandoned(path)
         temporary = path.with_name(f".{secrets.token_hex(8)}.{path.name}")
@@ -115,7 +115,7 @@ def write_whole(path: str | os.PathLike, temporary: Path | None = None) -> Itera
 @contextlib.contextmanager
 def make_folder(folder: Path) -> Iterator[None]:
     """Makes a folder and those above it; an error inside removes the new ones that are still empty."""
-    require_local(folder)
+    folder = local_path(folder)
     missing = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
     try:
         folder.mkdir(parents=True, exist_ok=True)

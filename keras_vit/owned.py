@@ -108,7 +108,7 @@ class OwnFolder:
     longest: ClassVar[int] = 1 << 26  # bytes of the record
 
     def __init__(self, path: str | os.PathLike):
-        self.path = Path(path)
+        self.path = Path(os.path.expanduser(path))
         self.facts: dict[str, Any] = {}  # the values of the further fields, when the record is written
         self.seen: dict[str, tuple] = {}  # {name: (what the system says of the file, its SHA-256)}
 

@@ -5,9 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from keras_vit import files
+from keras_vit import export, files, inspection, training, zoo
+from keras_vit.commands import shared
 from keras_vit.errors import ConfigError
 
 
@@ -75,7 +77,22 @@ def test_an_address_is_no_place_to_write(tmp_path, monkeypatch, place, kind):
 
 @pytest.mark.parametrize("place", ["./gs:/x", "a:b/c", "C:/x", "x/gs://y", "a b://c"])
 def test_paths_are_no_addresses(place):
-    files.require_local(place)
+    assert files.local_path(place) == Path(place)
+
+
+def test_a_home_is_where_it_is(tmp_path, monkeypatch):
+    """A shell leaves --out=~/x as it is; no folder is named ~."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    model = zoo.load("ViT-Test/4", weights=None, image_size=16, num_layers=1, num_classes=3)
+    zoo.save(model, "~/model.npz")
+    export.bundle(model, "~/bundle", formats=["onnx"])
+    export.convert(model, "~/model.onnx")
+    inspection.report(model, [np.zeros((16, 16, 3), "uint8")], "~/pages/page.html")
+    run = training.Run("~/runs/1")
+    assert run.folder == run.store.folder.parent == shared.try_folder(Path("~/runs/1")) == tmp_path / "runs/1"
+    assert {"bundle", "model.npz", "model.onnx", "pages"} < set(os.listdir()) and not Path("./~").exists()
+    assert export.verify("~/bundle")[0].top1_agreement == 1.0
 
 
 @pytest.mark.parametrize("make", [os.symlink, os.link, lambda victim, path: os.mkfifo(path)])

@@ -4,11 +4,10 @@ import contextlib
 import importlib
 import json
 import os
-from pathlib import Path
 from typing import Any, Literal
 
 from keras_vit.errors import CheckpointError, ConfigError, describe_unknown
-from keras_vit.files import require_local, write_whole
+from keras_vit.files import local_path, write_whole
 from keras_vit.lora import without_lora
 from keras_vit.models.classifier import Classifier, find_quantization
 from keras_vit.zoo.formats import module_for
@@ -54,8 +53,7 @@ def save(
     >>> keras_vit.zoo.load("mine.npz").config == model.config
     True
     """
-    require_local(path, CheckpointError)
-    path = Path(path)
+    path = local_path(path, CheckpointError)
     if not isinstance(model, Classifier):
         raise CheckpointError(f"zoo.save writes models of this package. Received: a {type(model).__name__}.")
     if mode := find_quantization(model):

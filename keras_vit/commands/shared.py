@@ -17,7 +17,7 @@ from keras_vit.console import Console
 from keras_vit.data.augment.rows import AUGMENTATIONS
 from keras_vit.data.datasets.schemes import DATASETS, describe_schemes
 from keras_vit.errors import LARGEST, ConfigError
-from keras_vit.files import require_local
+from keras_vit.files import local_path
 from keras_vit.trainers.settings import parameters_of_settings
 from keras_vit.training.recipe_rows import RECIPES
 from keras_vit.training.runs.folder import model_of, require_writable
@@ -74,6 +74,7 @@ COMPLETIONS = {
 def try_folder(out: Path | None) -> Path | None:
     """A callback of options: refuses a folder in which nothing can be written, before any work."""
     if out is not None:
+        out = local_path(out)
         require_writable(out)
     return out
 
@@ -81,7 +82,7 @@ def try_folder(out: Path | None) -> Path | None:
 def try_file(out: Path | None) -> Path | None:
     """A callback like `try_folder`, for a file."""
     if out is not None:
-        require_local(out)
+        out = local_path(out)
         if out.is_dir():
             raise ConfigError(f"{out} is a folder. Expected a file to write.")
         require_writable(out.absolute().parent)

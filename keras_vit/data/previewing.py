@@ -11,7 +11,7 @@ from keras_vit.data.examples import Examples
 from keras_vit.data.reading.batches import why_unreadable
 from keras_vit.data.reading.sources import take_examples, whole_image
 from keras_vit.errors import DataError, shorten
-from keras_vit.files import require_local, write_whole
+from keras_vit.files import local_path, write_whole
 from keras_vit.models.preprocessing import Preprocessing
 from keras_vit.pages import write_figure
 
@@ -134,7 +134,7 @@ def draw_preview(
     >>> small = keras_vit.models.Preprocessing((32, 32))
     >>> draw_preview(keras_vit.data.load("digits"), "preview.png", small, augmentation="bit-mixup")
     """
-    require_local(path)
+    path = local_path(path)
     if examples.masked:
         raise DataError(f"A preview shows images of classes, and {examples.name} has masks. Leave it out.")
     if count < 1 or versions < 1:

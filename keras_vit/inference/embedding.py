@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from keras_vit.errors import COUNT, ConfigError, ImageError, require_within, without_secrets
-from keras_vit.files import make_folder, sha256, write_whole
+from keras_vit.files import local_path, make_folder, sha256, write_whole
 from keras_vit.images.pillow import describe_missing
 from keras_vit.inference.classifiers import ExportedModel, open_model
 from keras_vit.inference.listing import list_images, means_several
@@ -255,7 +255,7 @@ def embed_files(
     1200
     """
     require_format(out)
-    out, found, given = Path(out), list_labelled(places), model
+    out, found, given = local_path(out), list_labelled(places), model
     model = open_model(model, like)
     name = without_secrets(given) if isinstance(given, str | os.PathLike) else model.name
     origin = Origin(name, digest_of_model(model), choose_vector(model, vector), normalize)

@@ -8,7 +8,7 @@ import numpy as np
 from keras import Model, ops
 
 from keras_vit.errors import ConfigError
-from keras_vit.files import require_local, write_whole
+from keras_vit.files import local_path, write_whole
 from keras_vit.inspection import plots
 from keras_vit.inspection.attention import attention_distance, attention_weights, rollout
 from keras_vit.inspection.learned import class_activation, feature_colours, features, filters, position_similarity
@@ -139,7 +139,7 @@ def report(
         ConfigError: for no images, images with other channels, or a model from elsewhere.
         PreprocessingError: for a model whose preprocessing is unknown.
     """
-    require_local(path)
+    path = local_path(path)
     if not hasattr(model, "config"):
         raise ConfigError(f"report takes a VisionTransformer or a ResNet. Received: a {type(model).__name__}.")
     if not len(images):

@@ -8,7 +8,6 @@ import dataclasses
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 import keras
@@ -21,7 +20,7 @@ from keras_vit.data.datasets.builders import full_name
 from keras_vit.errors import COUNT, ConfigError, require_within
 from keras_vit.evaluation import vtab
 from keras_vit.evaluation.paper import VTAB_TASKS, find_published, published
-from keras_vit.files import write_whole
+from keras_vit.files import local_path, write_whole
 from keras_vit.models.variants import VARIANTS
 from keras_vit.trainers.choices import EVERY
 from keras_vit.trainers.plan import load_splits, recipe_for, require_outside_dataset, resolve
@@ -143,7 +142,7 @@ def run_protocol(
     >>> run_protocol(Settings(model="ViT-B/16", dataset="cifar10"), "runs/paper")["mean"]  # doctest: +SKIP
     0.989
     """
-    out = Path(out)
+    out = local_path(out)
     require_outside_dataset(out, settings.dataset)
     settings = resolve(dataclasses.replace(settings, split=ALL, test=False))
     require_protocol(settings, seeds)
@@ -279,7 +278,7 @@ def run_vtab(
     >>> run_vtab(Settings(model="ViT-B/16", dataset="vtab/caltech101"), "runs/vtab")["means"]["VTAB"]  # doctest: +SKIP
     0.727
     """
-    out = Path(out)
+    out = local_path(out)
     chosen = vtab.find_tasks(list(tasks))
     require_one_worker()
     settings = dataclasses.replace(settings, dataset="vtab/caltech101", split=ALL, test=True)

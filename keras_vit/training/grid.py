@@ -15,7 +15,7 @@ import keras
 
 from keras_vit.distribution.replicas import is_chief
 from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown
-from keras_vit.files import read_record, require_local, write_whole
+from keras_vit.files import local_path, read_record, write_whole
 from keras_vit.training.errors import NotFiniteError, RunError
 from keras_vit.training.recipes import SEARCHABLE
 from keras_vit.training.runs.folder import RunFolder, require_written
@@ -55,8 +55,7 @@ class ResultsFile:
     """
 
     def __init__(self, path, asked):
-        require_local(path)
-        self.path = Path(path)
+        self.path = local_path(path)
         self.asked = json.loads(json.dumps(asked))
         self.found = {}
         if self.path.exists():

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 
 from keras_vit.errors import ConfigError
-from keras_vit.files import require_local, write_whole
+from keras_vit.files import local_path, write_whole
 
 LEAST_ROUNDS = 3  # even for a case that takes too long
 LEAST_TURN = 0.25  # seconds; when a turn begins, the caches hold another's weights
@@ -163,8 +163,7 @@ class Record(dict):
 
     def __init__(self, path: str | os.PathLike | None, about: dict):
         super().__init__()
-        require_local(path or "")
-        self.path, self.about = path and Path(path), about
+        self.path, self.about = path and local_path(path), about
         if self.path and self.path.exists():
             self.read()
 

@@ -7,12 +7,11 @@ import os
 import warnings
 import zipfile
 from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
 
 from keras_vit.errors import printable
-from keras_vit.files import require_local, sha256
+from keras_vit.files import local_path, sha256
 from keras_vit.training.errors import RunError
 from keras_vit.training.runs.folder import RunFolder, warn_if_not_written
 
@@ -50,8 +49,7 @@ class Checkpoints:
     """
 
     def __init__(self, folder: str | os.PathLike, keep: int = 2, run_folder: RunFolder | None = None):
-        require_local(folder)
-        self.folder = Path(folder)
+        self.folder = local_path(folder)
         self.keep = keep
         self.run_folder = run_folder or RunFolder(self.folder.parent, self.folder.name)
 

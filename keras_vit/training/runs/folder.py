@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_vit.errors import COUNT, POSITIVE, printable
-from keras_vit.files import make_folder, read_record, require_local
+from keras_vit.files import local_path, make_folder, read_record
 from keras_vit.models.variants import VARIANTS
 from keras_vit.owned import OwnFolder, lock, partial_path
 from keras_vit.training.errors import RunError
@@ -76,7 +76,7 @@ def hold_folder(folder):
 
 def require_writable(folder):
     """Refuses a path if no folder can be made or written there; makes none."""
-    require_local(folder)
+    folder = local_path(folder)
     existing = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
     reason = None if existing.is_dir() else f"{existing} is not a folder"
     if reason is None and not os.access(existing, os.W_OK | os.X_OK):

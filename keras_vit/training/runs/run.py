@@ -16,7 +16,7 @@ from keras_vit.distribution import GlobalUpdate
 from keras_vit.distribution.optimizer import unwrap
 from keras_vit.distribution.replicas import build_for, is_chief
 from keras_vit.errors import COUNT, ConfigError, require_backend, require_within
-from keras_vit.files import require_local
+from keras_vit.files import local_path
 from keras_vit.training.errors import RunError
 from keras_vit.training.runs.callbacks import BeginRun, BestEpoch, MetricsLog
 from keras_vit.training.runs.checkpoints import Checkpoints
@@ -72,7 +72,7 @@ class Run:
         require_within(COUNT, every=every, keep=keep)
         self.files = folder if isinstance(folder, RunFolder) else RunFolder(folder)
         self.folder = self.files.path
-        require_local(self.folder)
+        local_path(self.folder)
         self.every = every
         self.store = Checkpoints(self.folder / CHECKPOINTS, keep, self.files)
 
