@@ -189,6 +189,18 @@ def checks_first_batch(method):
     return checked
 
 
+class SignatureOfClass:
+    """The signature of a class, not of its instances: a model is called with images."""
+
+    def __init__(self, signature: inspect.Signature):
+        self.signature = signature
+
+    def __get__(self, instance, owner):
+        if instance is not None:
+            raise AttributeError("__signature__")
+        return self.signature
+
+
 class Classifier(DistributedModel):
     """A functional model rebuilt from its arguments alone, so that `.keras` files load with safe_mode on.
 
@@ -216,7 +228,7 @@ class Classifier(DistributedModel):
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
         own = [p for p in inspect.signature(Classifier.__init__).parameters.values() if p.kind is p.KEYWORD_ONLY]
-        cls.__signature__ = inspect.Signature([*parameters_of(cls.config_class), *own])
+        cls.__signature__ = SignatureOfClass(inspect.Signature([*parameters_of(cls.config_class), *own]))
         cls.__doc__ = (cls.__doc__ or "").replace("        FIELDS", describe_fields(cls.config_class))
 
     def __init__(

@@ -7,6 +7,8 @@ import pkgutil
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
+from shaking import shaken
 
 from keras_vit import models, zoo
 from keras_vit.errors import ConfigError
@@ -79,3 +81,13 @@ def test_signature_and_documentation_have_every_field(config_class):
     assert "Annotated" not in str(inspect.signature(model_class)) and "FIELDS" not in model_class.__doc__
     if model_class is not models.AxialVisionTransformer:  # whose documentation names what differs from ViT's
         assert all(f"\n        {field.name}: " in model_class.__doc__ for field in fields)
+
+
+@pytest.mark.parametrize("name", ["ViT-Test/4", "R20x0.5"])
+def test_a_model_is_called_with_images_and_not_as_its_constructor(name):
+    model = shaken(zoo.load(name, weights=None, image_size=32, num_classes=3))
+    assert inspect.signature(model) == inspect.signature(keras.Model(model.inputs, model.outputs))
+    for kind in ("uint8", "float32"):
+        images = np.random.default_rng(0).uniform(0, 2, (2, *model.input_shape[1:])).astype(kind)
+        traced = tf.function(model, input_signature=[tf.TensorSpec((None, *images.shape[1:]), kind)])
+        np.testing.assert_allclose(traced(images), model(images), atol=1e-5)
