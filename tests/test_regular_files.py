@@ -91,7 +91,7 @@ def test_a_home_is_where_it_is(tmp_path, monkeypatch):
     inspection.report(model, [np.zeros((16, 16, 3), "uint8")], "~/pages/page.html")
     run = training.Run("~/runs/1")
     assert run.folder == run.store.folder.parent == shared.try_folder(Path("~/runs/1")) == tmp_path / "runs/1"
-    assert {"bundle", "model.npz", "model.onnx", "pages"} < set(os.listdir()) and not Path("./~").exists()
+    assert {"bundle", "model.npz", "model.onnx", "pages"} <= set(os.listdir()) and not Path("./~").exists()
     assert export.verify("~/bundle")[0].top1_agreement == 1.0
 
 

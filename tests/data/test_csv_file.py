@@ -58,6 +58,11 @@ FORMS = [
 ]
 
 
+def test_whole_numbers_are_classes_by_their_size(folder):
+    rows = (f"{name},{(10, 9, -1)[i % 3]}" for i, name in enumerate(NAMES))
+    assert data.load(write(folder, lines(*rows)), "train+validation").class_names == ("-1", "9", "10")
+
+
 @pytest.mark.parametrize("text", slow_but(FORMS, FORMS[0], FORMS[3], FORMS[5]))
 def test_every_form_names_the_same_examples(folder, text):
     examples = data.load(write(folder, text), "train+validation")

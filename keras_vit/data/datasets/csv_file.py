@@ -140,7 +140,7 @@ def list_classes(file, rows, columns):
         raise DataError(f"{file} has {has}. A classifier needs at least two.")
     if len({name.casefold() for name in names}) < len(names):
         log.warning("%s has classes that differ in capitals alone, and are different classes.", file)
-    if all(name.isdecimal() for name in names):
+    if all(name.removeprefix("-").isdecimal() for name in names):
         return tuple(sorted(names, key=lambda name: (int(name), name)))
     return tuple(sorted(names))
 
