@@ -11,7 +11,6 @@ import pytest
 import sklearn.metrics
 from PIL import Image
 from shaking import shaken
-from slowness import slow_but
 
 import keras_vit
 from keras_vit import data, evaluation, export, inference, zoo
@@ -153,7 +152,8 @@ def test_files_that_no_export_wrote(root, tmp_path):
         inference.open_classifier(tmp_path / "edited")
 
 
-@pytest.mark.parametrize("name", slow_but(["m.tflite", "m.openvino"], "m.openvino"))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["m.tflite", "m.openvino"])
 def test_threads_ask_one_file(name, tmp_path):
     model = shaken(zoo.load("ViT-Test/4", weights=None, image_size=16, num_layers=1, num_classes=3))
     export.convert(model, tmp_path / name)
