@@ -1,5 +1,6 @@
 """Opens artefacts for use: reads their description of input and classes, and makes the function that runs them."""
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,11 +113,13 @@ def open_artefact(path: Path) -> Artefact | None:
     with raise_reading_errors(place, "cannot be opened"):
         compute = row.load_reader().load(place, None if about is None else [about["inputs"][0]["name"]])
     batch = None if about is None else find_batch(about, row)
+    alone = threading.Lock()  # TFLite and OpenVINO have one place for the inputs of all threads
 
     def run(images):
-        if batch is None:
-            return compute([images])[0]
-        filled = np.concatenate([images, np.repeat(images[-1:], -len(images) % batch, axis=0)])
-        return run_in_batches(compute, [filled], (batch,))[0][: len(images)]
+        with alone:
+            if batch is None:
+                return compute([images])[0]
+            filled = np.concatenate([images, np.repeat(images[-1:], -len(images) % batch, axis=0)])
+            return run_in_batches(compute, [filled], (batch,))[0][: len(images)]
 
     return Artefact(place, about, run)

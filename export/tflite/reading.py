@@ -10,7 +10,6 @@ import os
 import re
 import sys
 import tempfile
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +50,6 @@ def load_tflite(path, names=None):
     runner = interpreter.get_signature_runner()
     lengths = {name: details["shape_signature"].tolist() for name, details in runner.get_input_details().items()}
     names = names or list(lengths)
-    alone = threading.Lock()  # an interpreter has one place for the inputs of all threads
 
     def position(name):
         """The sorting key of an output: the number for TensorFlow's output_0, output_1, ..., otherwise the name."""
@@ -63,8 +61,7 @@ def load_tflite(path, names=None):
             own = lengths[name]
             if x.ndim != len(own) or any(n not in (-1, m) for n, m in zip(own[1:], x.shape[1:], strict=True)):
                 raise ValueError(f"the input {name} takes the shape {own}. Received: {list(x.shape)}")
-        with alone:
-            outputs = runner(**dict(zip(names, inputs, strict=True)))
+        outputs = runner(**dict(zip(names, inputs, strict=True)))
         return [outputs[name] for name in sorted(outputs, key=position)]
 
     return run
