@@ -71,8 +71,7 @@ class Run:
         require_backend("A run that resumes", "tensorflow", "jax")
         require_within(COUNT, every=every, keep=keep)
         self.files = folder if isinstance(folder, RunFolder) else RunFolder(folder)
-        self.folder = self.files.path
-        local_path(self.folder)
+        self.folder = local_path(self.files.path)
         self.every = every
         self.store = Checkpoints(self.folder / CHECKPOINTS, keep, self.files)
 
