@@ -59,13 +59,23 @@ def list_stages(run):
     return [*(list_stages(before) if (before / "config.json").is_file() else ()), run]
 
 
+def find_beginning(run):
+    """The record of the weights that a training began with, if these ship; {} if it began with others."""
+    settings = read_facts(list_stages(run)[0])["settings"]
+    records = {row.name: row.record for row in rows.checkpoints() if row.record}
+    return {} if settings["pretrain"] else records.get(settings["model"], {})
+
+
 def restore_commands(run):
-    """The commands of a run's stages, a line each."""
+    """The commands of a run's stages, a line each; first those of the weights that it began with, if these ship."""
+    lines = find_beginning(run).get("command", "").splitlines()
     stages = [dict(read_facts(stage)["settings"]) for stage in list_stages(run)]
-    names = [*(f"RUN{i}" for i in range(1, len(stages))), "RUN"]
-    for settings, before in zip(stages[1:], names, strict=False):
+    names = [*(f"RUN{i}" for i in range(1, len(lines) + len(stages))), "RUN"]
+    if lines:
+        lines[-1] = f"{lines[-1].removesuffix('RUN')}{names[len(lines) - 1]}"
+    for settings, before in zip(stages[0 if lines else 1 :], names[max(len(lines) - 1, 0) :], strict=False):
         settings["model"] = before
-    return "\n".join(restore_command(settings, out) for settings, out in zip(stages, names, strict=True))
+    return "\n".join(lines + [restore_command(*pair) for pair in zip(stages, names[len(lines) :], strict=True)])
 
 
 def restore_command(settings, out):
@@ -84,9 +94,12 @@ def restore_command(settings, out):
 
 
 def measure_minutes(run):
-    """From the first files of a run's stages, none of which was resumed, to their last weights."""
+    """From the first files of a run's stages, none of which was resumed, to their last weights; with the minutes of
+    the weights that it began with, if these ship.
+    """
     spans = [(max(path.stat().st_mtime for path in stage.glob("*.weights.npz")), stage) for stage in list_stages(run)]
-    return round(sum(end - (stage / "config.json").stat().st_mtime for end, stage in spans) / 60)
+    seconds = sum(end - (stage / "config.json").stat().st_mtime for end, stage in spans)
+    return find_beginning(run).get("minutes", 0) + round(seconds / 60)
 
 
 def find_variant(config):
@@ -138,7 +151,7 @@ def describe_row(model, tag, path, run, measured, minutes):
     record = dict(
         command=restore_commands(run),
         trained_on=f"{recipe['examples']:,} images of {dataset}, by the recipe {recipe['name']}",
-        weights_from=describe_beginning(begun["settings"]),
+        weights_from=find_beginning(run).get("weights_from") or describe_beginning(begun["settings"]),
         seed=settings["seed"],
         minutes=minutes,
         machine=MACHINE,

@@ -122,6 +122,22 @@ def test_commands_are_what_was_typed(run, tmp_path):
     assert second == "keras-vit finetune --data digits --model RUN1 --recipe mini-vit --seed 1 --out RUN"
 
 
+def test_the_commands_of_weights_that_ship_come_first(tmp_path):
+    row = next(row for row in rows.checkpoints() if row.name == "R20x0.5:fashion-mnist")
+    for name, model in (("a", row.name), ("b", str(tmp_path / "a" / "best.weights.npz"))):
+        (tmp_path / name).mkdir()
+        settings = Settings(dataset="digits", model=model, recipe="mini-resnet").as_recorded()
+        (tmp_path / name / "config.json").write_text(json.dumps({"settings": settings}))
+        (tmp_path / name / "best.weights.npz").touch()
+    *earlier, last, second, third = ship.restore_commands(tmp_path / "b").splitlines()
+    n = len(earlier) + 1
+    assert "\n".join([*earlier, last.removesuffix(str(n))]) == row.record["command"] and last.endswith(f"--out RUN{n}")
+    digits = "keras-vit finetune --data digits"
+    assert second == f"{digits} --model RUN{n} --recipe mini-resnet --out RUN{n + 1}"
+    assert third == f"{digits} --model RUN{n + 1} --recipe mini-resnet --out RUN"
+    assert ship.measure_minutes(tmp_path / "b") == row.record["minutes"]
+
+
 def test_samples_are_in_proportion():
     labels = np.repeat([0, 1, 2], [100, 50, 10])
     counts = np.bincount(labels[draw_numbers(labels, 32)])
