@@ -460,24 +460,16 @@ def runs_with_a_test(data, model):
 
 
 def seeds_give(data, model="R20x0.5"):
-    """The test accuracies in per cent of these runs, a seed each."""
+    """{seed: the test accuracy in per cent of the run with that seed}."""
     lines = runs_with_a_test(data, model)
-    assert [line["seed"] for line in lines] == [str(seed) for seed in range(len(lines))]
-    pairs = [(float(line["test_accuracy"]), int(line["test_images"])) for line in lines]
-    return [round(100 * round(accuracy * images) / images, 1) for accuracy, images in pairs]
+    found = {int(x["seed"]): (float(x["test_accuracy"]), int(x["test_images"])) for x in lines}
+    assert len(found) == len(lines)
+    return {seed: round(100 * round(accuracy * images) / images, 1) for seed, (accuracy, images) in found.items()}
 
 
 def stages_give(column):
     """An accuracy in per cent after each stage of the ViT of Fashion-MNIST."""
     return [100 * float(line[column]) for line in runs_with_a_test("fashion_mnist", "ViT-Mini/4")]
-
-
-def larger_images_gain():
-    """The points of the held-out images that the R20x0.5 with a stage of larger images is ahead of the shipped one."""
-    lines = read(RESULTS / "shipped.csv")
-    (larger,) = (float(line["held_out_accuracy"]) for line in lines if "--image-size 112" in line["command"])
-    shipped = runs_with_a_test("fashion_mnist", "R20x0.5")[-1]
-    return 100 * (larger - float(shipped["held_out_accuracy"]))
 
 
 def quantizing_costs():
@@ -715,26 +707,21 @@ STATEMENTS = (
         attention_of_the_shipped_model_reaches_farther,
     ),
     (
-        "R20x0.5 classifies 93.2 % of Fashion-MNIST's test images correctly (another seed: 93.3 %)",
-        lambda: seeds_give("fashion-mnist")[:2] == [93.2, 93.3],
+        "R20x0.5 classifies 93.2 % of Fashion-MNIST's test images correctly (another seed: 93.3 %), 93.7 % after 12 "
+        "more epochs without mixing, 94.2 % after 18 at 112 pixels with mixing;",
+        lambda: {0: 93.2, 1: 93.3, 2: 93.7, 5: 94.2}.items() <= seeds_give("fashion-mnist").items(),
     ),
     (
-        "and 93.7 % after 12 more epochs without mixing",
-        lambda: seeds_give("fashion-mnist")[2:] == [93.7],
-    ),
-    ("(images of 112 pixels gained nothing)", lambda: larger_images_gain() < 0.1),
-    (
-        "and by the R20x0.5 of 52 epochs for 24, classifies 93.3 % correctly; its stages gave 91.2, 92.5, 93.3 and "
-        "93.3 %.",
+        "and by the R20x0.5 of 52 for 24, classifies 93.3 % correctly; its stages gave 91.2, 92.5, 93.3 and 93.3 %.",
         lambda: round_all(stages_give("test_accuracy"), 1) == [91.2, 92.5, 93.3, 93.3],
     ),
     (
-        "The last gained 0.3 points of the held-out images",
+        "The last gained 0.3 points of held-out images",
         lambda: round(stages_give("held_out_accuracy")[3] - stages_give("held_out_accuracy")[2], 1) == 0.3,
     ),
     (
         "76.7 % of Twemoji's (others: 76.3 and 76.1 %).",
-        lambda: seeds_give("EMOJI") == [76.7, 76.3, 76.1],
+        lambda: seeds_give("EMOJI") == {0: 76.7, 1: 76.3, 2: 76.1},
     ),
     (
         "With 25 examples of each class fine-tuning is better, by 4 points; with fewer no difference shows.",
