@@ -22,6 +22,8 @@ MOST_SCANNED = 64 * MOST_PIXELS  # pixels times scans of a JPEG: seconds. Encode
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "AVIF", "JPEG2000", "HEIF")
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 ORIENTATION = 0x0112  # EXIF 2.3, section 4.6.4
+# What turns an image upright, by its orientation from 2 on: names of Pillow's transpositions.
+UPRIGHT = ("FLIP_LEFT_RIGHT", "ROTATE_180", "FLIP_TOP_BOTTOM", "TRANSPOSE", "ROTATE_270", "TRANSVERSE", "ROTATE_90")
 
 # A marker of ITU-T T.81, table B.1, that ends coded data and has a length: neither a stuffed zero nor a restart.
 MARKER = re.compile(rb"\xff[\x02-\xcf\xd9-\xfe]")
@@ -188,10 +190,12 @@ def lay_on_white(pixels: np.ndarray) -> np.ndarray:
 
 def to_array(image, num_channels):
     """Pillow's image as uint8 (h, w, num_channels), upright; transparency is laid on white, except in 4 channels."""
-    from PIL import Image, ImageOps
+    from PIL import Image
 
-    if read_orientation(image) > 1:
-        image = ImageOps.exif_transpose(image)
+    image.load()  # turns a TIFF upright
+    # ImageOps.exif_transpose also writes the EXIF data again, and fails at entries of unusual types.
+    if (orientation := read_orientation(image)) > 1:
+        image = image.transpose(Image.Transpose[UPRIGHT[orientation - 2]])
     image = to_8_bits(image)
     if num_channels < 4 and image.has_transparency_data:
         image = Image.fromarray(lay_on_white(np.asarray(image.convert("RGBA"))))

@@ -7,9 +7,11 @@ import struct
 import numpy as np
 import pytest
 import tensorflow as tf
+from photographs import encode
 from PIL import Image
 
 from keras_vit.images import pillow
+from keras_vit.images.pixels import read_any_image
 from keras_vit.images.tf_jpeg import read_orientation
 
 XMP = b"http://ns.adobe.com/xap/1.0/\0"
@@ -115,3 +117,14 @@ def test_damaged_notes(endian):
         seen.add(pillows(bytes(data)))
         assert read(tf.constant(bytes(data))) == pillows(bytes(data)), bytes(data[start : start + 40])
     assert len(seen) > 2
+
+
+def test_turned_beside_an_entry_that_pillow_cannot_write():
+    """The width as a byte, as some programs write it."""
+    plain = encode(np.random.default_rng(0).integers(0, 256, (16, 24, 3)).astype("uint8"))
+    x = np.asarray(Image.open(io.BytesIO(plain)))
+    upright = (x, x[:, ::-1], x[::-1, ::-1], x[::-1], x.transpose(1, 0, 2), np.rot90(x, -1))
+    upright += (x[::-1, ::-1].transpose(1, 0, 2), np.rot90(x))
+    for orientation, expected in enumerate(upright, 1):
+        exif = note(entry(0x0100, 1, 1, 24), entry(ORIENTATION, 3, 1, orientation))
+        np.testing.assert_array_equal(read_any_image(plain[:2] + exif + plain[2:]), expected, err_msg=str(orientation))
