@@ -31,8 +31,16 @@ def preprocess(images, preprocessing):
     return (x / 255.0 - tf.constant(preprocessing.mean)) / tf.constant(preprocessing.std)
 
 
+def to_channels(image, channels):
+    """Makes an image, uint8 (h, w, 3), grey for one channel, with Pillow's rounding: uint8 (h, w, channels)."""
+    if channels == 3:
+        return image
+    parts = tf.constant([19595, 38470, 7471])  # of 65536: ITU-R BT.601
+    return tf.cast((tf.reduce_sum(tf.cast(image, tf.int32) * parts, -1, keepdims=True) + 32768) // 65536, tf.uint8)
+
+
 def decode_png_on_white(encoded, channels):
-    """Decodes a PNG like `images.pillow`, to the bit: with its rounding, and its grey."""
+    """Decodes a PNG like `images.pillow`, to the bit."""
     pixels = tf.cast(tf.io.decode_png(encoded, channels=4), tf.uint16)
     colours, opacity = pixels[..., :3], pixels[..., 3:]
     # TensorFlow fills the opacity that a file of 1, 2 or 4 bits does not state by the largest number of these bits.
@@ -40,10 +48,7 @@ def decode_png_on_white(encoded, channels):
     is_filled = tf.reduce_all(tf.cast(opacity, tf.int32) == 2**bits - 1)
     opacity = tf.where(is_filled, tf.constant(255, tf.uint16), opacity)
     image = (colours * opacity + 255 * (255 - opacity) + 127) // 255
-    if channels == 1:
-        parts = tf.constant([19595, 38470, 7471])  # of 65536: ITU-R BT.601, as Pillow rounds it
-        image = (tf.reduce_sum(tf.cast(image, tf.int32) * parts, -1, keepdims=True) + 32768) // 65536
-    return tf.cast(image, tf.uint8)
+    return to_channels(tf.cast(image, tf.uint8), channels)
 
 
 def turn_upright(image, orientation):
@@ -64,8 +69,9 @@ def turn_upright(image, orientation):
 def decode_jpeg_upright(encoded, channels, pixels):
     few = tf.debugging.Assert(tf_jpeg.has_few_scans(encoded, pixels), ["A JPEG has too many scans for its size."])
     with tf.control_dependencies([few]):
-        image = tf.io.decode_jpeg(encoded, channels, dct_method="INTEGER_ACCURATE")
-    return turn_upright(image, tf_jpeg.read_orientation(encoded))
+        # In colour, as Pillow does: libjpeg's own grey differs, and it has none of CMYK.
+        image = tf.io.decode_jpeg(encoded, 3, dct_method="INTEGER_ACCURATE")
+    return turn_upright(to_channels(image, channels), tf_jpeg.read_orientation(encoded))
 
 
 def png_size(encoded):

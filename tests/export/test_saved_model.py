@@ -16,7 +16,7 @@ from keras_vit import export, layers, zoo
 from keras_vit.errors import ExportError
 from keras_vit.export import saved_model
 from keras_vit.export.formats import Order
-from keras_vit.export.saved_model import reading
+from keras_vit.export.saved_model import reading, serving
 from keras_vit.models import VisionTransformer
 from keras_vit.models.preprocessing import Preprocessing
 
@@ -114,6 +114,17 @@ def test_encoded_pictures_of_different_sizes(exported):
     np.testing.assert_allclose(result["logits"], expected, atol=2e-5)
     jpeg = loaded.signatures["serve_bytes"](image_bytes=tf.constant([encoded(pictures[0], "JPEG")]))
     assert jpeg["logits"].shape == (1, 3)
+
+
+@pytest.mark.parametrize("mode", ("RGB", "L", "CMYK"))
+def test_a_jpeg_has_pillows_colours_and_grey(mode):
+    content = io.BytesIO()
+    colours = np.random.default_rng(0).integers(0, 256, (40, 60, 3)).astype("uint8")  # far from any grey
+    Image.fromarray(colours).convert(mode).save(content, "JPEG")
+    for channels, wanted in ((1, "L"), (3, "RGB")):
+        expected = np.asarray(Image.open(content).convert(wanted)).reshape(40, 60, channels)
+        found = serving.decode(content.getvalue(), channels).numpy()
+        np.testing.assert_allclose(found.astype(int), expected, atol=1)
 
 
 @pytest.mark.slow
