@@ -62,8 +62,10 @@ class ExportedModel:
         self.run = artefact.run
 
     def predict_on_batch(self, images: Any) -> np.ndarray:
-        """Float images (n, h, w, c) to logits (n, num_classes), or (n, h, w, num_classes)."""
-        return self.run(np.asarray(images, "float32"))
+        """Images (n, h, w, c), float or uint8, to logits (n, num_classes), or (n, h, w, num_classes)."""
+        images = np.asarray(images)
+        raw = images.dtype == "uint8"  # normalized as by a model of this package
+        return self.run(np.asarray(self.preprocessing.normalize(images) if raw else images, "float32"))
 
     def __call__(self, images: Any, training: bool = False) -> np.ndarray:
         return self.predict_on_batch(images)
