@@ -3,7 +3,7 @@
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
@@ -169,7 +169,10 @@ def compute_ahead(function, images, count, skip):
     with ThreadPoolExecutor(min(os.cpu_count() or 1, 8)) as pool:
         try:
             for image in images:
+                is_animated = getattr(image, "is_animated", False)
                 waiting.append((image, pool.submit(function, image)))
+                if is_animated:  # Pillow shows the next frame in the same object
+                    wait([waiting[-1][1]])
                 if len(waiting) == count:
                     yield from finish()
             while waiting:

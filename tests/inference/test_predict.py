@@ -10,7 +10,7 @@ import threading
 import keras
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageSequence
 from scipy.special import softmax
 
 import keras_vit
@@ -77,6 +77,17 @@ def test_a_list_of_unequal_sizes_keeps_its_order(model):
         assert prediction.name == max(expected, key=expected.get)
         assert prediction.probability == pytest.approx(max(expected.values()), abs=1e-6)
     assert keras_vit.predict(model, []) == []
+
+
+@pytest.mark.parametrize("kind", ("GIF", "TIFF", "WEBP"))
+def test_each_frame_of_an_animation(model, kind):
+    frames = [np.full((40, 50, 3), RANDOM.integers(0, 256, 3), "uint8") for _ in range(12)]
+    first, *rest = map(Image.fromarray, frames)
+    first.save(file := io.BytesIO(), kind, save_all=True, append_images=rest, lossless=True)
+    found = list(inference.predict_each(model, ImageSequence.Iterator(Image.open(file))))
+    assert len(found) == len(frames)
+    for pixels, prediction in zip(frames, found, strict=True):
+        assert dict(prediction) == pytest.approx(by_hand(model, pixels), abs=1e-6)
 
 
 def test_a_stream_is_read_a_few_batches_ahead(model):
