@@ -150,7 +150,8 @@ def main():
             print(printable(path), *(f"{x:.6g}" for x in logits.ravel()), sep="\t")
             continue
         probabilities = to_probabilities(logits) if logits.ndim == 1 else pixel_shares(logits)
-        for i in np.argsort(-probabilities)[: arguments.top]:
+        scores = logits if logits.ndim == 1 else probabilities
+        for i in np.argsort(-scores, kind="stable")[: arguments.top]:  # of equal ones the first, as `keras-vit predict`
             name = about["labels"][i] if about["labels"] else i
             print(f"{printable(path)}\t{probabilities[i]:.4f}\t{printable(name)}")
     sys.exit(failed)

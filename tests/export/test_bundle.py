@@ -175,6 +175,29 @@ def test_predict_goes_on_after_a_bad_picture_and_prints_names_as_they_are(tmp_pa
     assert len(printed.err.splitlines()) == 2 and printed.err.replace("\n", "").isprintable()
 
 
+def test_predict_lists_equal_classes_in_their_order(tmp_path, monkeypatch, capsys):
+    """As `keras_vit.predict` does; a quantized file often gives equal logits."""
+    logits = np.random.default_rng(0).integers(0, 4, 100).astype("float32") * 40  # sigmoids of 80 and 120 are both 1
+    about = {
+        "artefacts": [{"file": "model.onnx"}],
+        "inputs": [{"shape": [None, 8, 8, 3]}],
+        "labels": None,
+        "probabilities": "sigmoid",
+        "preprocessing": {"image_size": [8, 8], "crop": None, "interpolation": "bilinear", "mean": 0.5, "std": 0.5},
+    }
+    (tmp_path / "model.json").write_text(json.dumps(about))
+    (tmp_path / "model.onnx").touch()
+    Image.new("RGB", (9, 9)).save(tmp_path / "good.png")
+    monkeypatch.setattr(predict_script, "HERE", tmp_path)
+    monkeypatch.setattr(predict_script, "load_model", lambda path: lambda x: logits[None])
+    monkeypatch.setattr(sys, "argv", ["predict.py", str(tmp_path / "good.png"), "--top", "100"])
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", Image.MAX_IMAGE_PIXELS)
+    with pytest.raises(SystemExit):
+        predict_script.main()
+    printed = [int(line.split("\t")[2]) for line in capsys.readouterr().out.splitlines()]
+    assert printed == sorted(range(100), key=lambda i: -logits[i])  # Python's sort keeps the order of equal ones
+
+
 def test_nothing_from_elsewhere_is_markup_in_the_card():
     """By a parser of Markdown that makes links of bare addresses, as the Hub and GitHub do."""
     about = {
