@@ -75,7 +75,7 @@ function preprocess({ data, width, height }, rules, channels) {
   const inner = channels === 1 ? 1 : 4;
   // Grey as Pillow weighs colours (ITU-R 601-2).
   const weighColours = (i) => (data[i] * 19595 + data[i + 1] * 38470 + data[i + 2] * 7471 + 0x8000) >> 16;
-  let x = channels === 1 ? Uint8Array.from(count(width * height), (_, i) => weighColours(4 * i)) : data;
+  let x = channels === 1 ? new Uint8Array(width * height).map((_, i) => weighColours(4 * i)) : data;
   x = resizeAxis(x, height, width, inner, weigh(width, size[1]).slice(left, left + columns));
   x = resizeAxis(x, 1, height, columns * inner, weigh(height, size[0]).slice(top, top + rows));
   const [mean, std] = [rules.mean, rules.std].map((values) => count(channels).map((c) => values[c] ?? values));

@@ -5,10 +5,13 @@ import hashlib
 import html.parser
 import json
 import re
+import shutil
+import subprocess
 
 import keras
 import numpy as np
 import pytest
+from PIL import Image
 
 from keras_vit import export, zoo
 from keras_vit.commands.export import export_model
@@ -272,3 +275,19 @@ def test_class_vectors_make_a_classifier_with_a_page(tmp_path):
     with pytest.raises(ExportError, match="2 names and vectors of the shape"):
         export.bundle(towers, tmp_path / "other", ["onnx"], web=True, references=(["cat", "dog"], np.ones((2, 9))))
     assert not (tmp_path / "other").exists()
+
+
+LARGE = """
+const data = new Uint8ClampedArray(4 * 4000 * 3000).map((_, i) => (i % 16000 < 8000 && i % 4 % 3 ? 0 : 255));
+const rules = { image_size: [2, 2], crop: null, interpolation: "bilinear", mean: [0], std: [1] };
+console.log(JSON.stringify([...preprocess({ data, width: 4000, height: 3000 }, rules, 1).input]));
+"""
+
+
+def test_a_large_photo_becomes_grey_in_little_memory():
+    """12 million pixels, the left half red and the right half white; V8 may use 64 MB besides the pixels."""
+    node = shutil.which("node") or pytest.skip("Node.js is not installed")
+    script = (web.HERE / "page.js").read_text().partition("/** The pixels of a file")[0] + LARGE
+    printed = subprocess.run([node, "--max-old-space-size=64", "-e", script], capture_output=True, check=True).stdout
+    red = np.asarray(Image.new("RGB", (1, 1), "red").convert("L")).item()
+    np.testing.assert_allclose(json.loads(printed), np.array([red, 255, red, 255]) / 255, atol=1e-6)
