@@ -68,7 +68,7 @@ def describe_error(error):
 def read_bytes(path):
     """The bytes of a regular file, or of a link to one; errors are ImageErrors, except FileNotFoundError."""
     try:
-        with open_regular(path, follow_links=True) as file:
+        with open_regular(os.path.expanduser(path), follow_links=True) as file:
             size = os.fstat(file.fileno()).st_size
             if size > MOST_BYTES:
                 raise ImageError(f"it has {size:,} bytes; at most {MOST_BYTES:,} are read.")

@@ -18,6 +18,7 @@ from keras_vit.images.pixels import read_any_image
 
 def state_of(file: str | os.PathLike) -> list[int] | None:
     """Size and time of change of a file, to tell that it has changed; None if there is no file."""
+    file = os.path.expanduser(file)
     if not os.path.isfile(file):
         return None
     state = os.stat(file)
@@ -36,7 +37,7 @@ def means_several(place: object) -> bool:
     """
     if not isinstance(place, str | os.PathLike):
         return False
-    place = os.fspath(place)
+    place = os.path.expanduser(place)
     is_pattern = glob.has_magic(place) and not os.path.lexists(place) and not name_address(place)
     return os.path.isdir(place) or is_pattern
 
@@ -51,7 +52,7 @@ def list_images(places: Iterable[str]) -> list[str]:
     ['cat.jpg', 'https://example.com/dog.jpg']
     """
     found = []
-    for place in map(str, places):
+    for place in map(os.path.expanduser, map(str, places)):
         if os.path.isdir(place):
             paths = [entry.path for entry in walk_files(place)]
         elif means_several(place):

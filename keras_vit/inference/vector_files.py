@@ -118,7 +118,7 @@ def read_columns(path: str | os.PathLike, names: Sequence[str]) -> tuple[dict[st
     """Reads some of the fields of `Vectors`, by name, and the origin; raises the errors of `read_vectors`."""
     read, _ = FORMATS[require_format(path)]
     try:
-        columns, about = read(path, names)
+        columns, about = read(os.path.expanduser(path), names)
         stated = json.loads(about)
         sound = find_misfit(stated, FIELDS) is None
         origin = Origin(**{name: stated[name] for name in FIELDS})

@@ -175,7 +175,7 @@ def open_searchable(
 
     A missing or outdated index is made and kept as `file`.index; `tell` gets the numbers of its vectors and of all.
     """
-    path, state = f"{os.fspath(file)}.index", state_of(file)
+    path, state = f"{os.path.expanduser(file)}.index", state_of(file)
     if not exact and (kept := read_index(path, state)):
         return kept
     vectors = read_columns(file, ("vectors",))[0]["vectors"]

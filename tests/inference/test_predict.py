@@ -307,6 +307,12 @@ def test_files_folders_and_patterns(tmp_path, monkeypatch):
         (tmp_path / name).write_bytes(b"")
     assert list_images(["a"]) == ["a/2.png", "a/b/1.JPG"]
     assert list_images(["a/*.png", "a/**/*.*", "[1].png"]) == ["a/2.png", "a/2.png", "a/b/1.JPG", "[1].png"]
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert list_images(["~/a", "~/a/*.png", "~/a/2.png"]) == [
+        f"{tmp_path}/a/{x}" for x in ("2.png", "b/1.JPG", "2.png", "2.png")
+    ]
+    (tmp_path / "a/2.png").write_bytes(png(PIXELS))
+    np.testing.assert_array_equal(read_image("~/a/2.png"), PIXELS)
     (tmp_path / "empty").mkdir()
     for place in ("empty", "a/*.gif"):
         with pytest.raises(ImageError, match="There are no images at"):

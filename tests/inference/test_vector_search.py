@@ -53,11 +53,13 @@ def file(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("asked", [1, 100])
-def test_all_are_compared(asked, tmp_path):
+def test_all_are_compared(asked, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
     expected, cosines = search(VECTORS, ASKED[:asked], 12)
     np.save(tmp_path / "v.npy", VECTORS)
     write(tmp_path / "v.npz", VECTORS)
-    for vectors in (VECTORS, np.load(tmp_path / "v.npy", mmap_mode="r"), VECTORS.astype("float64"), tmp_path / "v.npz"):
+    arrays = VECTORS, np.load(tmp_path / "v.npy", mmap_mode="r"), VECTORS.astype("float64")
+    for vectors in (*arrays, tmp_path / "v.npz", "~/v.npz"):
         numbers, found = inference.nearest(vectors, ASKED[:asked])
         np.testing.assert_array_equal(numbers, expected)
         np.testing.assert_allclose(found, cosines, atol=1e-6)
