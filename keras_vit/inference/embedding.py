@@ -216,6 +216,9 @@ def compute(model, paths, known, parts, skip, tell, **arguments):
         new = dict.fromkeys(path for path, digest in digests.items() if first.get(digest) == path)
         if found := {digests[path]: x for path, x in embed_each(model, new, skip=skip, **arguments)}:
             known.update(parts.add(found))
+        copies = [path for path, digest in digests.items() if digest not in known and path not in new]
+        for _ in embed_each(model, copies, skip=skip, **arguments):
+            pass  # unreadable as the first ones were: `skip` names each
         rows += [(path, digest) for path, digest in digests.items() if digest in known]
         done += len(some)
         tell(done, len(paths))

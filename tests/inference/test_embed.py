@@ -90,6 +90,18 @@ def test_a_projection_can_be_had_and_what_it_reads(photos):
     np.testing.assert_allclose(before @ np.asarray(clip.get_layer("head").kernel), after, atol=1e-4)
 
 
+def test_copies_of_a_torn_image_are_named_too(tmp_path):
+    for name in ("torn.png", "torn copy.png"):
+        (tmp_path / name).write_bytes(b"torn")
+    Image.new("RGB", (8, 8)).save(tmp_path / "whole.png")
+    small, named = zoo.load("ViT-Test/4", weights=None, num_layers=1), []
+    small.run_eagerly = True  # which takes less time here than tracing
+    out, skip = tmp_path / "v.npz", lambda *what: named.append(what)
+    assert inference.embed_files(small, [str(tmp_path)], out, vector="output", skip=skip) == 1
+    assert sorted(path for path, _ in named) == [str(tmp_path / name) for name in ("torn copy.png", "torn.png")]
+    assert all(str(error).startswith(f"{path} cannot be read") for path, error in named)
+
+
 @pytest.mark.slow
 def test_a_file_has_the_vectors_of_all_that_can_be_read(model, photos):
     skipped, told = [], []
