@@ -48,7 +48,7 @@ def read_url(text: str) -> SplitResult:
         shown = "What was given" if "@" in text else text  # with an "@", any part may be a password
         raise DownloadError(
             f"{shown} is an ambiguous or unsupported address. Expected https://host/folder/file "
-            'without spaces, control characters, backslashes and "..", with a host in ASCII.'
+            'in ASCII, without spaces, control characters, backslashes and "..": ä in a path is written %C3%A4.'
         )
     return url
 

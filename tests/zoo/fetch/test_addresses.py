@@ -1,6 +1,8 @@
 """Addresses and settings: refused before anything is sent, or kept in a place of their own."""
 
 import pathlib
+import re
+import urllib.parse
 
 import pytest
 from file_server import GOOGLE
@@ -105,6 +107,11 @@ def test_hosts_that_are_read_in_two_ways():
     ):
         with pytest.raises(DownloadError, match="an ambiguous or unsupported address"):
             read_url(f"https://{host}/folder/file.npz")
+
+
+def test_how_to_write_another_letter_of_a_path():
+    with pytest.raises(DownloadError, match=re.escape(f"ä in a path is written {urllib.parse.quote('ä')}")):
+        read_url("https://host/bär.jpg")
 
 
 def test_places_are_told_apart():
