@@ -176,7 +176,7 @@ class Parts(OwnFolder):
 
 def list_labelled(places):
     """{path: label} of the images in folders, patterns and files; a label is the subfolder of the given folder."""
-    found = {}
+    found, places = {}, [places] if isinstance(places, str | os.PathLike) else places
     for place in map(os.path.expanduser, places):
         for path in list_images([place]):
             label = os.path.relpath(os.path.dirname(path), place) if os.path.isdir(place) else ""

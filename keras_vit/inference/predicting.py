@@ -192,6 +192,8 @@ def ask(model, run, images, batch_size, skip, with_pixels=False):
         pixels = read_from_anywhere(image, model.config.num_channels)
         return (image, pixels) if with_pixels else image, np.asarray(model.preprocessing(pixels[None]))[0]
 
+    if isinstance(images, str | os.PathLike):  # a folder or a pattern, not its letters
+        images = list_images([images])
     readable = compute_ahead(prepare, images, 2 * batch_size, skip or raise_error)
     while batch := list(islice(readable, batch_size)):
         asked, inputs = zip(*batch, strict=True)

@@ -97,7 +97,7 @@ def test_copies_of_a_torn_image_are_named_too(tmp_path):
     small, named = zoo.load("ViT-Test/4", weights=None, num_layers=1), []
     small.run_eagerly = True  # which takes less time here than tracing
     out, skip = tmp_path / "v.npz", lambda *what: named.append(what)
-    assert inference.embed_files(small, [str(tmp_path)], out, vector="output", skip=skip) == 1
+    assert inference.embed_files(small, str(tmp_path), out, vector="output", skip=skip) == 1
     assert sorted(path for path, _ in named) == [str(tmp_path / name) for name in ("torn copy.png", "torn.png")]
     assert all(str(error).startswith(f"{path} cannot be read") for path, error in named)
 

@@ -212,6 +212,7 @@ def test_a_folder_and_a_pattern_stand_for_their_images(model, tmp_path):
     for place, expected in ((str(tmp_path), names), (tmp_path, names), (str(tmp_path / "*.png"), names[:2])):
         found = keras_vit.predict(model, place)
         assert [prediction.image for prediction in found] == expected
+        assert found == list(inference.predict_each(model, place))
         for prediction in found:
             assert dict(prediction) == pytest.approx(by_hand(model, read_image(prediction.image)), abs=1e-6)
 
