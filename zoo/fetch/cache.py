@@ -1,6 +1,7 @@
 """Fetched files on disk: their paths, their records and checks, and locks for writing them."""
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -50,9 +51,10 @@ def describe_cache_errors(path):
     except DownloadError:
         raise
     except OSError as error:
+        advice = "Free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "Make it writable"
         raise DownloadError(
-            f"{path} cannot be read or written: {error.strerror or error}. Free some space, or set KERAS_VIT_CACHE to "
-            "a folder that can; what was received so far is kept."
+            f"{path} cannot be read or written: {error.strerror or error}. {advice}, or set KERAS_VIT_CACHE to a "
+            "folder that can; what was received so far is kept."
         ) from error
 
 

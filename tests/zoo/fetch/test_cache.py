@@ -167,6 +167,13 @@ def test_full_disk(server, monkeypatch):
     assert server.ranges()[-1].startswith("bytes=")
 
 
+def test_space_is_freed_only_where_there_is_none():
+    """Not in a container whose user may not write in the home folder."""
+    for number, advice in ((errno.ENOSPC, "Free some space, or"), (errno.EACCES, "denied. Make it writable, or")):
+        with pytest.raises(DownloadError, match=advice), kept.describe_cache_errors("x.npz"):
+            raise OSError(number, os.strerror(number))
+
+
 def test_a_file_system_without_locks(tmp_path, monkeypatch):
     def refuse(*args, **options):
         raise NotImplementedError
