@@ -73,7 +73,7 @@ def rollout(weights: np.ndarray, grid: tuple[int, int], token: bool | None = Non
     Args:
         weights: (num_layers, n, num_heads, l, l), from `attention_weights`.
         grid: (rows, columns) of patches, `model.config.grid`.
-        token: True for the attention of the class token, the first one; False for the mean over all tokens, as read by
+        token: True for the attention of the class token, the first one; False for the mean over the patches, as read by
             a model with classifier="gap"; None for True if there is one token more than patches and registers.
         registers: number of tokens between the class token and the patches, `model.config.num_registers`.
 
@@ -95,7 +95,7 @@ def rollout(weights: np.ndarray, grid: tuple[int, int], token: bool | None = Non
     joint = a[0]
     for block in a[1:]:
         joint = block @ joint
-    attention = (joint[:, 0] if token else joint.mean(axis=1))[:, -patches:]
+    attention = (joint[:, 0] if token else joint[:, -patches:].mean(axis=1))[:, -patches:]
     return (attention / attention.sum(axis=-1, keepdims=True)).reshape(-1, *grid)
 
 

@@ -157,12 +157,15 @@ def test_uniform_attention_is_seen_everywhere():
     np.testing.assert_allclose(inspection.rollout(uniform(5), (2, 2)), np.full((3, 2, 2), 0.25))
 
 
-def test_rollout_over_all_tokens_leaves_the_class_token_out():
-    """By hand: the mean of the rows of one block, of which the first column is not a patch's."""
-    weights = np.random.default_rng(0).dirichlet(np.ones(7), (1, 2, 3, 7))
-    mixed = (weights[0].mean(1) / 2 + np.eye(7) / 2).mean(1)[:, 1:]
-    expected = (mixed / mixed.sum(-1, keepdims=True)).reshape(2, 2, 3)
-    np.testing.assert_allclose(inspection.rollout(weights, (2, 3), token=False), expected)
+def test_rollout_of_a_mean_is_over_the_patches_that_the_model_reads():
+    """By hand: the mean of the patches' rows of one block, without the columns of the tokens before them."""
+    for before, registers in ((1, 0), (2, 2), (3, 2)):
+        l = before + 6
+        weights = np.random.default_rng(0).dirichlet(np.ones(l), (1, 2, 3, l))
+        mixed = (weights[0].mean(1) / 2 + np.eye(l) / 2)[:, before:, before:].mean(1)
+        expected = (mixed / mixed.sum(-1, keepdims=True)).reshape(2, 2, 3)
+        found = inspection.rollout(weights, (2, 3), token=False, registers=registers)
+        np.testing.assert_allclose(found, expected)
 
 
 def test_figure_10_is_a_row_of_models(vit):
