@@ -138,5 +138,8 @@ def attention_distance(
     array([[0., 0., 0.],
            [0., 0., 0.]])
     """
-    patches = patch_weights(weights, grid, registers).mean(axis=1)  # (num_layers, num_heads, patches, patches)
-    return np.einsum("ahqk,qk->ah", patches, distances(grid, patch_size)) / len(patches[0, 0])
+    require_grid(weights, grid, registers)
+    far = distances(grid, patch_size)
+    # Block by block: in float64 the weights of all blocks take gigabytes for a large image.
+    blocks = (patch_weights(weights[i : i + 1], grid, registers)[0].mean(axis=0) for i in range(len(weights)))
+    return np.stack([np.einsum("hqk,qk->h", block, far) for block in blocks]) / len(far)

@@ -1,6 +1,7 @@
 """`report`: a page that shows what a model has learned and where it looks."""
 
 import io
+import math
 import os
 from collections.abc import Sequence
 
@@ -17,7 +18,8 @@ from keras_vit.models.vectors import gives_vectors
 from keras_vit.pages import WIDTH, draw_thumbnail, embed_image, fill_page, lay_out_cards, list_answers
 
 SHOWN = 12  # images that are drawn; attention distance is averaged over all
-BATCH = 8  # images whose attention weights are in memory at a time
+BATCH = 8  # images whose attention weights are in memory at a time, if these are few
+WEIGHTS = 2**27  # attention weights in memory at a time: 512 MiB, or those of one image
 TOP = 3  # most probable classes listed for an image
 
 
@@ -55,8 +57,10 @@ def attend(model, inputs):
     """Attention distance by block and head over all images, and rollout of the first: (l, h), (n, rows, columns)."""
     config, distances, maps = model.config, [], []
     grid = config.grid_of(inputs.shape[1:3])
-    for start in range(0, len(inputs), BATCH):
-        weights = attention_weights(model, inputs[start : start + BATCH])
+    of_image = config.num_layers * config.num_heads * (math.prod(grid) + config.prefix_tokens) ** 2
+    batch = min(max(WEIGHTS // of_image, 1), BATCH)
+    for start in range(0, len(inputs), batch):
+        weights = attention_weights(model, inputs[start : start + batch])
         distance = attention_distance(weights, grid, config.pixels_per_token, config.num_registers)
         distances += [distance] * weights.shape[1]
         if start < SHOWN:

@@ -12,6 +12,7 @@ from slowness import slow_but
 
 from keras_vit import inspection, models
 from keras_vit.errors import ConfigError, PreprocessingError
+from keras_vit.inspection.page import attend, attention_weights
 from keras_vit.models.preprocessing import Preprocessing, UnknownPreprocessing
 
 VIT = {"patch_size": 8, "hidden_size": 16, "num_layers": 3, "num_heads": 2, "mlp_dim": 16}
@@ -43,6 +44,22 @@ def test_page_of_a_vit(classifier, tmp_path):
     assert all(np.asarray(image.convert("L")).std() > 2 for image in drawn)
     shares = [float(share) for share in re.findall(r"--share: ([\d.]+)%", page)]
     assert shares == [33.3] * 3 * len(IMAGES)  # of a head that is zero
+
+
+def test_as_many_images_at_a_time_as_their_weights_allow(monkeypatch):
+    model, images = small(num_registers=2), np.random.default_rng(0).uniform(-1, 1, (5, 16, 24, 3)).astype("float32")
+    (distance, maps), seen = attend(model, images), []
+
+    def weigh(*given):
+        seen.append(attention_weights(*given))
+        return seen[-1]
+
+    monkeypatch.setattr("keras_vit.inspection.page.attention_weights", weigh)
+    monkeypatch.setattr("keras_vit.inspection.page.WEIGHTS", 2 * 3 * 2 * 9**2)  # two images, 3 blocks, 2 heads
+    found = attend(model, images)
+    assert [weights.shape[1] for weights in seen] == [2, 2, 1] and seen[0].size == 2 * 3 * 2 * 9**2
+    np.testing.assert_allclose(found[0], distance, rtol=1e-5)
+    np.testing.assert_allclose(found[1], maps, rtol=1e-5)
 
 
 @pytest.mark.slow

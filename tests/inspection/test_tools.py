@@ -1,5 +1,7 @@
 """Filters, position embeddings, attention and features, on cases whose answer is known, and against numpy."""
 
+import tracemalloc
+
 import keras
 import numpy as np
 import pytest
@@ -124,6 +126,15 @@ def test_attention_to_the_next_row_alone():
     for i in range(6):
         weights[..., 1 + i, 1 + (i + 3) % 6] = 0.25
     np.testing.assert_allclose(inspection.attention_distance(weights, (2, 3), (8, 16)), 8)
+
+
+def test_distance_takes_less_memory_than_the_weights():
+    weights = np.random.default_rng(0).uniform(size=(12, 2, 2, 101, 101)).astype("float32")
+    tracemalloc.start()
+    inspection.attention_distance(weights, (10, 10))
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < weights.nbytes
 
 
 def test_distance_of_a_model(vit):
