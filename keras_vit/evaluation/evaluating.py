@@ -11,7 +11,7 @@ from keras_vit.console import log
 from keras_vit.errors import ConfigError, quote_some
 from keras_vit.evaluation.predictions import Predictions, choose_predict, collect, predict_batches
 from keras_vit.evaluation.scores import Evaluation, Share, measure_calibration, score_classes
-from keras_vit.models.preprocessing import require_described
+from keras_vit.models.preprocessing import require_described, require_finite
 
 if TYPE_CHECKING:
     from keras_vit.data import Examples
@@ -187,4 +187,4 @@ def evaluate_multi_label(
     labels, logits = (np.concatenate(column) for column in zip(*((y, z) for *_, y, z in found), strict=True))
     if not len(labels):
         raise ConfigError(f"None of the images of {examples.name} can be read.")
-    return score_labels(labels, logits, names)
+    return score_labels(labels, require_finite(logits, model), names)

@@ -12,7 +12,7 @@ from keras_vit.errors import ConfigError, shorten
 from keras_vit.evaluation.evaluating import matched_batches
 from keras_vit.evaluation.scores import count_confusion, share
 from keras_vit.images.pixels import class_colours, paint_classes
-from keras_vit.models.preprocessing import require_described, to_pixels
+from keras_vit.models.preprocessing import require_described, require_finite, to_pixels
 from keras_vit.pages import write_figure
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def mean_iou(
     confusion, worst, seen = np.zeros((len(names), len(names)), "int64"), [], 0
     for images, labels, weights in batches:
         images, counted, labels = np.asarray(images), np.asarray(weights) > 0, np.asarray(labels)
-        predicted = np.asarray(model.predict_on_batch(images)).argmax(-1)
+        predicted = require_finite(np.asarray(model.predict_on_batch(images)), model).argmax(-1)
         confusion += count_confusion(labels[counted], predicted[counted], len(names))
         shown = np.flatnonzero(counted.any((1, 2)))
         seen += len(shown)

@@ -1,5 +1,7 @@
 """CSV files of paths and labels: the common forms, splits, and what is refused."""
 
+from types import SimpleNamespace
+
 import keras
 import numpy as np
 import pytest
@@ -136,6 +138,19 @@ def test_a_column_of_zeros_is_a_class(folder):
         data.load(
             write(folder, lines(*(row.replace(",test", ",train") for row in rows), header="image,odd,late,never,split"))
         )
+
+
+def test_a_damaged_model_has_no_average_precision(folder):
+    rows = [f"{name},{'|'.join(['late'] * (i >= 30) + ['odd'] * (i % 2))}" for i, name in enumerate(NAMES)]
+    examples = data.load(write(folder, lines(*rows, header="path,tags")), "train+validation")
+
+    def model(images, training):
+        return np.full((len(images), 2), np.nan)
+
+    model.name, model.config, model.preprocessing = "damaged", SimpleNamespace(num_classes=2), SMALL
+    model.predict_on_batch = lambda images: model(images, False)
+    with pytest.raises(ConfigError, match="damaged gave numbers that are not finite"):
+        evaluation.evaluate_multi_label(model, examples)
 
 
 @pytest.mark.slow

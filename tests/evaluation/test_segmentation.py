@@ -12,7 +12,7 @@ from scipy.special import softmax
 from sklearn.metrics import jaccard_score
 
 import keras_vit
-from keras_vit import data, evaluation, export, inference, training, zoo
+from keras_vit import data, evaluation, export, inference, models, training, zoo
 from keras_vit.errors import ConfigError
 from keras_vit.trainers.plan import compile_arguments
 from keras_vit.trainers.settings import Settings
@@ -94,6 +94,14 @@ def test_other_models_and_examples_are_refused(folder):
     for given in ({"dataset": "digits", "task": "segmentation"}, {"dataset": "masks:x", "task": "classification"}):
         with pytest.raises(ConfigError, match="task=segmentation learns from masks:FOLDER"):
             keras_vit.trainers.Settings(model="ViT-Ti/16", **given)
+
+
+def test_a_damaged_model_has_no_score(folder):
+    config = SimpleNamespace(num_classes=3, classifier="patches")
+    model = SimpleNamespace(name="damaged", config=config, preprocessing=models.Preprocessing((28, 28)))
+    model.predict_on_batch = lambda images: np.full((*images.shape[:3], 3), np.nan)
+    with pytest.raises(ConfigError, match="damaged gave numbers that are not finite"):
+        evaluation.mean_iou(model, data.load(f"masks:{folder}", "test"))
 
 
 @pytest.mark.slow
