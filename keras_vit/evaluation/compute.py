@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from keras_vit.errors import ConfigError
 from keras_vit.models import cost as counted
-from keras_vit.models.config import ResNetConfig, ViTConfig
+from keras_vit.models.config import ResNetConfig, ViTConfig, pair
 
 if TYPE_CHECKING:
     from keras_vit.models import AxialResNet, ResNet, VisionTransformer
@@ -58,7 +58,7 @@ def cost(
     35.1...
     """
     config = require_config("cost", model_or_config)
-    size = (image_size, image_size) if isinstance(image_size, int) else image_size or config.own_size
+    size = config.own_size if image_size is None else pair("image_size", image_size)
     if size is None:
         raise ConfigError("This ResNet takes images of any size: cost needs image_size, such as 224.")
     return Cost(

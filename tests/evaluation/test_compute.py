@@ -99,6 +99,12 @@ def test_a_model_has_the_exaflops_of_its_configuration():
         assert found == pytest.approx(6 * products * 30 / 1e18)
 
 
+def test_sizes_of_numpy_are_sizes():
+    config = models.variant("ViT-Ti/16").config
+    found = [evaluation.cost(config, size) for size in np.array([224, 384])]
+    assert found == [evaluation.cost(config, (size, size)) for size in (224, 384)]
+
+
 def test_core_days_of_table_2():
     for name, speed, days in (("ViT-L/16", 26.7, 680), ("ViT-H/14", 19.7, 2500)):
         exaflops = evaluation.pretraining_exaflops(models.variant(name).config, 14)
