@@ -136,6 +136,12 @@ def pooling_products(config, patches):
     return 2 * (patches + 1) * d * d + 2 * patches * d + mlp if config.classifier == "map" else 0
 
 
+def pooling_values(config, patches):
+    """Values that the products of attention pooling give: keys and values of all patches, else those of one token."""
+    d, mlp = config.hidden_size, (1 + config.gated_mlp) * config.mlp_dim
+    return 2 * patches * d + config.num_heads * patches + 4 * d + mlp if config.classifier == "map" else 0
+
+
 def position_weights(config):
     """Weights of all position embeddings (Eq. 1, Appendix D.4), relative ones included."""
     d, (rows, columns) = config.hidden_size, config.grid
@@ -236,4 +242,4 @@ def count_activations(config: ViTConfig | ResNetConfig, image_size: tuple[int, i
     block += config.num_heads * relative_logits(config, patches)
     total = patches * d + config.num_layers * block + config.num_heads * config.count_pairs(size)  # A
     total += places(config, size) * ((config.representation_size or 0) + config.num_classes)
-    return int(total + convolutions)
+    return int(total + pooling_values(config, patches) + convolutions)

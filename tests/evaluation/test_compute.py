@@ -16,6 +16,10 @@ MODELS = {
         models.VisionTransformer,
         {**SMALL, "image_size": 40, "patch_size": (4, 8), "classifier": "gap", "representation_size": 12},
     ),
+    "map": (
+        models.VisionTransformer,
+        {**SMALL, "image_size": (32, 48), "patch_size": 8, "classifier": "map", "num_registers": 2, "gated_mlp": True},
+    ),
     "hybrid": (
         models.VisionTransformer,
         {**SMALL, "image_size": (64, 96), "patch_size": 1, "backbone": {"depths": (1, 2), "width_factor": 1}},
@@ -39,7 +43,7 @@ MODELS = {
     "axial resnet": (models.AxialResNet, {"image_size": (64, 96), "depths": (2, 1, 1), "num_classes": 7}),
     "resnet": (models.ResNet, {"image_size": (64, 80), "depths": (2, 1, 1), "num_classes": 7}),
 }
-QUICK = ("token", "relative", "axial vit", "resnet")
+QUICK = ("token", "map", "relative", "axial vit", "resnet")
 PRODUCTS = ("MatMul", "BatchMatMulV2", "Conv2D")
 
 
