@@ -175,7 +175,7 @@ def recommend(candidates: Sequence[Candidate]) -> tuple[Candidate, str]:
     near = [c for c in candidates if best.top1.right - c.top1.right < LOSS * best.top1.count]
     chosen = min(near, key=lambda c: (c.bytes is None, c.bytes, c.milliseconds))
     lost = 100 * (best.top1.value - chosen.top1.value)
-    kept = f"and loses {lost:.1f} points to the best, {best.name}" if lost else "and none is more accurate"
+    kept = f"and loses {lost:.2g} points to the best, {best.name}" if lost else "and none is more accurate"
     fastest = min(near, key=lambda c: c.milliseconds)
     faster = "" if fastest is chosen else f" {fastest.name} is faster: {fastest.milliseconds:.1f} ms an image."
     if len(near) == 1:

@@ -22,6 +22,8 @@ def test_the_smallest_that_loses_little_is_recommended():
     assert recommend([large, tiny]) == (large, "Take large: every other one loses at least 0.5 points.")
     assert recommend([large, candidate("half", 895, 10)])[0] is large  # half a point is too much
     assert recommend([candidate("model", 900, None), candidate("file", 900, 10)])[0].name == "file"
+    nearly = [Candidate(str(n), Share(9000 + n, 10_000), None, n, 1.0, 10) for n in (1, 2)]
+    assert "and loses 0.01 points to the best, 2" in recommend(nearly)[1]
 
 
 def test_agreement_is_with_the_first_and_the_figure_shows_all(tmp_path):
