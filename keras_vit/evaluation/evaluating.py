@@ -1,5 +1,6 @@
 """Evaluates a model on a split of a dataset: `evaluate`, or `evaluate_multi_label` for images with several labels."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
@@ -30,8 +31,8 @@ def renumber(labels, numbers, count):
 def matched_batches(model, examples, batch_size):
     """(names of the classes, batches of images, labels and weights), both in the model's order of classes."""
     names, labels = tuple(examples.class_names), getattr(model, "labels", None) or ()
-    batches = examples.evaluation(batch_size, model.preprocessing)
-    if labels and labels != names and len(set(labels)) == len(labels) and set(names) <= set(labels):
+    batches, counts = examples.evaluation(batch_size, model.preprocessing), Counter(labels)
+    if labels and labels != names and all(counts[name] == 1 for name in names):
         numbers = np.array([labels.index(name) for name in names])
         return labels, ((images, renumber(y, numbers, len(labels)), weights) for images, y, weights in batches)
     unknown = [name for name in names if name not in labels] if labels else []
