@@ -89,6 +89,15 @@ def test_a_hash_below_a_tenth_is_held_out(tmp_path):
     assert set(low) - held_out_of(tmp_path, low) == {max(low, key=hash_of)}, "a class keeps an image to train on"
 
 
+def test_the_folder_that_one_stands_in_holds_out_the_same_images(photographs, monkeypatch):
+    expected = set()
+    for kind in ("china", "flower"):
+        names = [f"{kind}/{i:02}.jpg" for i in range(20)]
+        expected |= {name for name in names if hash_of(name) < 0.1} or {min(names, key=hash_of)}
+    monkeypatch.chdir(photographs)
+    assert set(folder.scan(".", "validation")[0]) == expected
+
+
 @pytest.mark.slow
 def test_images_keep_their_side_when_others_are_added(tmp_path):
     """One by one: only the image that was held out for lack of another may move, once; and never by other classes."""

@@ -58,7 +58,7 @@ def test_evaluation_counts_every_pixel_once(folder):
     assert few.masked and few.num_examples == 5 and next(iter(few.train(5, SMALL)))[1].shape == (5, 24, 24)
 
 
-def test_splits(folder, tmp_path):
+def test_splits(folder, tmp_path, monkeypatch):
     for part, start in (("train", 0), ("val", 10), ("test", 20)):
         shapes.write(tmp_path / part, 4, start=start, names=())
     counts = {split: data.load(f"masks:{tmp_path}", split).num_examples for split in ("train", "validation", "test")}
@@ -70,6 +70,9 @@ def test_splits(folder, tmp_path):
         data.load(f"masks:{tmp_path}", examples=2, stratified=True)
     every = data.load(f"masks:{folder}", "train+validation")
     assert every.num_examples == 20 and data.load(f"masks:{folder}").num_examples == 16
+    held_out = data.load(f"masks:{folder}", "validation").paths()
+    monkeypatch.chdir(folder)
+    assert [str(folder / path) for path in data.load("masks:.", "validation").paths()] == held_out
     assert schemes.would_read(f"masks:{folder}", folder / "images") and not schemes.would_read(f"masks:{folder}", "run")
 
 

@@ -118,7 +118,7 @@ def hold_out(examples, folder):
     They are those whose hash is below HELD_OUT, or else the one with the lowest; if all are below, all but the one with
     the highest. Adding an image moves at most that one. The paths begin with `folder`, "" for none.
     """
-    start, classes = len(os.path.join(folder, "")), {}
+    start, classes = len(os.fspath(Path(folder) / "x")) - 1, {}  # a path in "." does not begin with it
     for example in examples:
         classes.setdefault(example[1], []).append((hash_name(os.fspath(example[0])[start:]), example))
     held_out = set()
