@@ -1,10 +1,12 @@
 """The rows that say how a dataset is named."""
 
+import os
 import pkgutil
 import subprocess
 import sys
 
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 from keras_vit import cli, data
@@ -60,3 +62,16 @@ def test_only_files_in_a_folder_of_classes_become_examples(tmp_path):
     assert schemes.would_read(f"folder:{tmp_path}", tmp_path / "run")
     assert not schemes.would_read(f"fashion_mnist:{tmp_path}", tmp_path / "run")
     assert not schemes.would_read("digits", tmp_path / "run")
+
+
+def test_a_run_finds_the_images_beside_a_csv_file_that_is_a_link(tmp_path):
+    """As in a cache of Hugging Face or DVC, which keep the file itself elsewhere."""
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "3f7a").write_text("path,label\na.png,cat\nb.png,dog\n")
+    (tmp_path / "photos").mkdir()
+    for name in ("a.png", "b.png"):
+        Image.new("RGB", (8, 8)).save(tmp_path / "photos" / name)
+    os.symlink("../store/3f7a", tmp_path / "photos" / "labels.csv")
+    located = schemes.locate_dataset(f"csv:{tmp_path}/store/../photos/labels.csv")
+    assert located == f"csv:{os.path.realpath(tmp_path)}/photos/labels.csv"
+    assert data.load(located, "train+validation").num_examples == 2

@@ -8,6 +8,7 @@ import os
 import pkgutil
 from collections.abc import Collection
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keras_vit.data.datasets.catalogue import CATALOGUE
@@ -192,7 +193,7 @@ def would_read(name: str, path: str | os.PathLike) -> bool:
 
 
 def locate_dataset(name: str) -> str:
-    """The name with its path absolute, without links: the same for every spelling of the same place.
+    """The name with its path absolute, in a folder without links: the same for every spelling of the same place.
 
     >>> locate_dataset("folder:photos/") == locate_dataset("folder:./photos"), locate_dataset("digits")
     (True, 'digits')
@@ -200,7 +201,10 @@ def locate_dataset(name: str) -> str:
     scheme, argument = find_scheme(name)
     if not scheme.is_path:
         return name
-    return f"{scheme.name}:{os.path.realpath(os.path.expanduser(argument))}"
+    folder, file = os.path.expanduser(argument), ""
+    if scheme.argument == "FILE":  # its images are beside it, also where it is a link
+        folder, file = os.path.split(folder)
+    return f"{scheme.name}:{Path(os.path.realpath(folder), file)}"
 
 
 def load(
