@@ -201,6 +201,21 @@ def test_every_kind_is_read_as_pillow_shows_it(photo, tmp_path, channels):
         ), name
 
 
+def test_four_channels_are_colours_and_opacity(photo, tmp_path):
+    found = kinds(photo)
+    names = ["png", "png grey", "png transparent", "png palette, transparent", "jpeg", "jpeg turned 6 <", "webp"]
+    for number, name in enumerate(names):
+        (tmp_path / "ab"[number % 2]).mkdir(exist_ok=True)
+        (tmp_path / "ab"[number % 2] / f"{number}.png").write_bytes(found[name][0])
+    size = Preprocessing((SIDE, SIDE), mean=(0.5,) * 4, std=(0.5,) * 4)
+    examples = data.load(f"folder:{tmp_path}", "train+validation", max_unreadable=0)
+    with data.data_errors():
+        ((images, _, weights),) = examples.evaluation(len(names), size, dtype="uint8")
+    assert weights.numpy().all()
+    for path, image in zip(examples.paths(), images.numpy(), strict=True):
+        np.testing.assert_array_equal(image, ImageOps.exif_transpose(Image.open(path)).convert("RGBA"), err_msg=path)
+
+
 def test_which_png_are_plain(photo):
     """TensorFlow decodes these, without Python's lock, as the test above compares."""
     plain = {

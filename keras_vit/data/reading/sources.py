@@ -86,6 +86,8 @@ def read_photo(data, box, channels):
         is_plain = tf.numpy_function(lambda data: pillow.is_plain_png(as_bytes(data), channels), [data], tf.bool, False)
         return tf.cond(is_plain, partial(as_one_op(decode_png), data), partial(as_one_op(decode_with_pillow), data))
 
+    if channels not in pillow.PNG_COLOURS:  # with opacity, which TensorFlow does not give to a JPEG
+        return tf.ensure_shape(decode_with_pillow(data), (None, None, channels))
     # TensorFlow can read the EXIF data, too (images/tf_jpeg.py), but by so many operations that iterators on replicas
     # would take many seconds to start.
     is_ordinary = tf.cond(tf.io.is_jpeg(data), lambda: tf_jpeg.is_ordinary(data), lambda: False)
