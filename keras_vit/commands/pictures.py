@@ -156,8 +156,8 @@ def deduplicate(
             train, tests, most_bits, lambda name, count: tell(f"{name}: {count:,} images read")
         )
     out.mkdir(parents=True, exist_ok=True)
-    page = draw_pairs(found, train, tests)
     found.save(out / LIST)
+    page = draw_pairs(found, train, tests)
     with write_whole(out / PAGE) as unfinished:
         unfinished.write_text(page, "utf-8")
     console = Console()

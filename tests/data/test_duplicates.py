@@ -202,6 +202,11 @@ def visited(source, share, start, stop):
     return np.concatenate([chunk["label"] for chunk in chunks])
 
 
+def test_no_images_of_a_stream_are_read(streamed):
+    """As for the page of a stream that has no duplicates."""
+    assert data.read_images(data.Examples("tfds:numbers", "test", ("a", "b"), streamed), []) == []
+
+
 @pytest.mark.slow
 def test_a_stream_without_some_has_every_other_once_an_epoch_and_resumes(streamed):
     gone = [0, 9, 10, 31, 32, 33, 59, 20, 21, 22, 40, 45]
