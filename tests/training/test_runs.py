@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras.src.backend.tensorflow import trainer
-from training_run import EPOCH, RUN_ERROR, TOTAL, batches, compiled, linear
+from training_run import EPOCH, RUN_ERROR, TOTAL, batches, compiled, linear, points, tiny
 
 from keras_vit import data, training, zoo
 from keras_vit.errors import ConfigError
@@ -479,6 +479,13 @@ def test_segments_cover_a_run(length, total):
 )
 def test_so_many_epochs_are_so_many_rows(epochs, images, batch):
     assert len(list_epoch_ends(round(epochs * images / batch), Fraction(images, batch))) == epochs
+
+
+def test_a_line_per_epoch_says_how_many_the_run_has(tmp_path, capsys):
+    """Though epochs of 2, 3 and 2 steps take a `fit` each."""
+    training.Run(tmp_path).fit(tiny(), points, 7, Fraction(7, 3), verbose=2)
+    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Epoch ")]
+    assert said == [f"Epoch {row['epoch']}/3" for row in read_rows(tmp_path / "metrics.csv")]
 
 
 @pytest.mark.slow

@@ -158,13 +158,17 @@ class Run:
             # No `fit` ends with the averaged weights: the next one trains the others.
             optimizer.unfinished = True
             for segment in [] if best.is_over() else plan_segments(start, ends):
+                steps = (segment.end - segment.begin) // segment.epochs
+                called = [*first, *averaged, log, best, *callbacks, saver]
+                # Made here, since Keras would say the number of epochs of this `fit`, not of the run.
+                told = {"verbose": verbose, "epochs": len(ends), "steps": steps}
                 model.fit(
                     train(segment.begin).take(segment.end - segment.begin),
                     initial_epoch=segment.epoch,
                     epochs=segment.epoch + segment.epochs,
-                    steps_per_epoch=(segment.end - segment.begin) // segment.epochs,
+                    steps_per_epoch=steps,
                     validation_data=validation,
-                    callbacks=[*first, *averaged, log, best, *callbacks, saver],
+                    callbacks=keras.callbacks.CallbackList(called, True, verbose != 0, model, **told),
                     verbose=verbose,
                     shuffle=False,
                 )
