@@ -75,6 +75,14 @@ class DistributedModel(keras.Model):
 
     microbatches: int = 1
 
+    def __setattr__(self, name, value):
+        if name != "trainable":
+            super().__setattr__(name, value)
+            return
+        # On TensorFlow Keras passes over a layer that has the value already, whatever the parts of it have.
+        for layer in self._flatten_layers():
+            keras.layers.Layer.trainable.fset(layer, value)
+
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """`keras.Model.compile`, in the scope of the model's strategy, wherever it is called.
 

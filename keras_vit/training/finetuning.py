@@ -87,6 +87,8 @@ def freeze_first(model: keras.Model, count: int) -> list[str]:
 def freeze(model: keras.Model, *patterns: str, except_for: Sequence[str] = ()) -> list[str]:
     """Makes layers untrainable and returns their names. Compile the model afterwards.
 
+    `model.trainable = True` makes all of them trainable again.
+
     Args:
         patterns: regular expressions for whole names of top-level layers; none for all layers.
         except_for: patterns of layers to keep trainable.

@@ -303,6 +303,16 @@ FREEZE = {
 }
 
 
+@pytest.mark.parametrize("how", FREEZE)
+def test_a_frozen_model_is_unfrozen_as_any_of_keras(how):
+    """First a part learns, then all: Keras' two stages of transfer learning."""
+    model = vit()
+    FREEZE[how](model)
+    assert len(model.trainable_weights) < len(model.weights)
+    model.trainable = True
+    assert [v.path for v in model.trainable_weights] == [v.path for v in model.weights]
+
+
 def load_by_keras(model, folder):
     model.save(folder / "model.keras")
     return keras.saving.load_model(folder / "model.keras")
