@@ -114,7 +114,7 @@ def describe_training(settings, model, recipe, splits):
     source = name if settings.pretrain else choose_checkpoint(name)
     size = "x".join(map(str, model.config.image_size or ("any",)))
     task = describe_objective(model) if splits.train.objective else f"{splits.train.num_classes} classes"
-    said = [f"{source}: {model.count_params():,} parameters, {size} pixels, {task}."]
+    said = [f"{source}: {training.count_trainable(model)[1]:,} parameters, {size} pixels, {task}."]
     if source != name:
         said.append(f"{name} starts from {source}, pre-trained and not yet fine-tuned; name another tag for others.")
     said.append(f"Images: {describe_splits(splits)}.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from keras_vit.errors import COUNT, ConfigError, require_within
-from keras_vit.lora import add_factors, weights_without_lora
+from keras_vit.lora import add_factors, factors_of
 from keras_vit.models.folding import fold
 from keras_vit.models.preprocessing import Preprocessing, to_probabilities
 from keras_vit.models.vectors import forget_traces
@@ -173,7 +173,7 @@ def count_trainable(model: keras.Model) -> tuple[int, int]:
     (142026, 142026)
     """
     trained = sum(math.prod(weight.shape) for weight in model.trainable_weights)
-    return trained, sum(array.size for _, array in weights_without_lora(model))
+    return trained, model.count_params() - sum(math.prod(factor.shape) for factor in factors_of(model))
 
 
 def balanced_weights(counts: Sequence[int] | np.ndarray) -> np.ndarray:

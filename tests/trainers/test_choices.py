@@ -324,6 +324,13 @@ def test_what_a_run_says_before_it_begins(tiny, tmp_path, without_steps):
     )
 
 
+def test_a_run_with_lora_counts_the_parameters_of_its_files(tiny, tmp_path, without_steps):
+    """Its factors, which the files do not have, are not among them."""
+    _, said = run(tiny, tmp_path / "run", lora=2)
+    total = zoo.load(tiny, num_classes=10).count_params()
+    assert f"tiny.keras: {total:,} parameters" in said and f"of {total:,} weights train" in said
+
+
 def test_what_cannot_be_is_refused_before_it_begins(tiny, tmp_path):
     with pytest.raises(ConfigError, match="microbatches must divide the batch of each replica. Received: 5, for 32"):
         run(tiny, tmp_path / "run", microbatches=5)
