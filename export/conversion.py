@@ -16,6 +16,7 @@ from keras_vit.export.proof.comparison import Trial, compare, measure_latencies,
 from keras_vit.export.proof.parity import choose_kind
 from keras_vit.export.report import Report, make_report
 from keras_vit.export.staging import stage
+from keras_vit.files import local_path
 
 
 class Options(TypedDict, total=False):
@@ -70,8 +71,9 @@ def convert(
     >>> keras_vit.export.convert(model, "vit.onnx").cosine > 0.999
     True
     """
+    path = local_path(path, ExportError)
     form, latency = format_of_path(path), options.pop("latency", False)
-    with stage(path, form.files or [Path(path).name], is_folder=form.is_folder) as staging:
+    with stage(path, form.files or [path.name], is_folder=form.is_folder) as staging:
         report = write_proved(prepare(model, **options), form, staging, quantize, endpoints, latency)
     return dataclasses.replace(report, path=str(path))
 

@@ -87,7 +87,7 @@ def test_a_home_is_where_it_is(tmp_path, monkeypatch):
     model = zoo.load("ViT-Test/4", weights=None, image_size=16, num_layers=1, num_classes=3)
     zoo.save(model, "~/model.npz")
     export.bundle(model, "~/bundle", formats=["onnx"])
-    export.convert(model, "~/model.onnx")
+    assert export.convert(model, "~/model.onnx").path == str(tmp_path / "model.onnx")
     inspection.report(model, [np.zeros((16, 16, 3), "uint8")], "~/pages/page.html")
     run = training.Run("~/runs/1")
     assert run.folder == run.store.folder.parent == shared.try_folder(Path("~/runs/1")) == tmp_path / "runs/1"
