@@ -111,7 +111,8 @@ def describe_accuracy(evaluated):
         other = next(name for name in METRICS if name in evaluated)
         found = f"{other.replace('_', ' ').capitalize()}: {evaluated[other]:.1%} on {images:,} images"
     else:
-        found = f"Accuracy: {accuracy:.1%}, {round(accuracy * images):,} of {images:,} images"
+        correct = round(accuracy * images)  # the accuracy may be rounded
+        found = f"Accuracy: {correct / images:.1%}, {correct:,} of {images:,} images"
     return f"- {found} ({escape_markdown(evaluated['split'])} of {escape_markdown(evaluated['dataset'])})"
 
 

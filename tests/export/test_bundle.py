@@ -249,6 +249,8 @@ def test_the_card_says_what_was_measured():
     assert front["license"] == "mit" and front["model-index"][0]["results"][0]["metrics"][0]["value"] == 23 / 36
     assert "- Accuracy: 63.9%, 23 of 36 images (validation of folder:photos)" in text
     assert "`class 49` and 10 more" in text and "- Architecture: ViT-B/16" in text
+    rounded = {**about["evaluated"], "accuracy": 0.7665, "images": 1906}  # of 1,461 images, 76.653 %
+    assert "- Accuracy: 76.7%, 1,461 of 1,906 images" in write_card({**about, "evaluated": rounded})
 
 
 @pytest.mark.parametrize(
