@@ -43,9 +43,10 @@ def write_card(about: dict) -> str:
 def write_front_matter(about):
     """YAML between two lines of dashes; values are in JSON, since that is also YAML."""
     licence = str(about["licence"] or "")
+    task = "image-segmentation" if len(about["outputs"][0]["shape"]) == 4 else "image-classification"
     entries = {
         "library_name": "keras",
-        "pipeline_tag": "image-classification" if about["labels"] else "image-feature-extraction",
+        "pipeline_tag": task if about["labels"] else "image-feature-extraction",
         "tags": ["keras-vit", *(entry["format"] for entry in about["artefacts"])],
     }
     if licence.casefold() in LICENCES:
@@ -53,16 +54,16 @@ def write_front_matter(about):
     elif licence:
         entries |= {"license": "other", "license_name": printable(licence)}
     if evaluated := about.get("evaluated"):
-        entries["model-index"] = [{"name": printable(about["name"]), "results": [as_result(evaluated)]}]
+        entries["model-index"] = [{"name": printable(about["name"]), "results": [as_result(evaluated, task)]}]
     lines = [f"{name}: {json.dumps(value)}" for name, value in entries.items()]
     return "\n".join(["---", *lines, "---"])
 
 
-def as_result(evaluated):
+def as_result(evaluated, task):
     """A measured accuracy as an entry of the Hub's model-index."""
     dataset = printable(evaluated["dataset"])
     return {
-        "task": {"type": "image-classification"},
+        "task": {"type": task},
         "dataset": {"type": dataset, "name": dataset, "split": printable(evaluated["split"])},
         "metrics": [{"type": name, "value": evaluated[name]} for name in METRICS if name in evaluated],
     }

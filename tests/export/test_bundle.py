@@ -24,6 +24,7 @@ from keras_vit import export
 from keras_vit.errors import ExportError, ParityError
 from keras_vit.export import predict_script
 from keras_vit.export.card import list_model_facts, write_card
+from keras_vit.export.description import describe_model
 from keras_vit.export.staging import MANIFEST, ExportFolder
 from keras_vit.models import ResNet, VisionTransformer
 from keras_vit.models.preprocessing import Preprocessing
@@ -208,6 +209,7 @@ def test_nothing_from_elsewhere_is_markup_in_the_card():
         "licence": None,
         "preprocessing": None,
         "inputs": [{"shape": [None, 8], "dtype": "float32"}],
+        "outputs": [{"shape": [None, 4], "dtype": "float32"}],
         "versions": {"keras": "3"},
         "further_outputs": [],
         "artefacts": [],
@@ -239,6 +241,7 @@ def test_the_card_says_what_was_measured():
         "architecture": "ViT-B/16",
         "preprocessing": None,
         "inputs": [{"shape": [None, 8], "dtype": "float32"}],
+        "outputs": [{"shape": [None, 60], "dtype": "float32"}],
         "versions": {"keras": "3"},
         "evaluated": {"dataset": "folder:photos", "split": "validation", "accuracy": 23 / 36, "images": 36},
         "further_outputs": [],
@@ -251,6 +254,18 @@ def test_the_card_says_what_was_measured():
     assert "`class 49` and 10 more" in text and "- Architecture: ViT-B/16" in text
     rounded = {**about["evaluated"], "accuracy": 0.7665, "images": 1906}  # of 1,461 images, 76.653 %
     assert "- Accuracy: 76.7%, 1,461 of 1,906 images" in write_card({**about, "evaluated": rounded})
+
+
+def test_the_card_of_a_model_of_masks_says_so():
+    """By the names of the Hub's tasks and of its metrics."""
+    config = {"image_size": 8, "classifier": "patches", "labels": ("sky", "sea"), "num_classes": 2}
+    model = VisionTransformer(**{**TINY, **config})
+    about = describe_model(model, model, [x.shape for x in model.inputs], model.preprocessing)
+    measured = {"dataset": "masks:sea", "split": "validation", "images": 9, "mean_iou": 0.5}
+    front = yaml.safe_load(write_card({**about, "artefacts": [], "evaluated": measured}).split("---")[1])
+    (result,) = front["model-index"][0]["results"]
+    assert front["pipeline_tag"] == result["task"]["type"] == "image-segmentation"
+    assert result["metrics"] == [{"type": "mean_iou", "value": 0.5}]
 
 
 @pytest.mark.parametrize(
