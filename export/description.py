@@ -65,12 +65,13 @@ def find_probabilities(model):
 
 
 def gives_vectors(fields, labels):
-    """Whether a model's output is a vector, by the fields of its configuration and the names of its classes: it has no
-    head, or a projection without bias and names.
+    """Whether a model's output is a vector, or one for each patch, by the fields of its configuration and the names of
+    its classes: it has no head, or a projection without bias and names.
     """
-    if fields is None or labels is not None or fields.get("classifier") == "patches":
+    if fields is None or labels is not None:
         return False
-    return fields.get("num_classes") == 0 or (fields.get("head_bias") is False and not fields.get("unit_vectors"))
+    projects = fields.get("head_bias") is False and not fields.get("unit_vectors")
+    return fields.get("num_classes") == 0 or (projects and fields.get("classifier") != "patches")
 
 
 def describe_model(model, source, shapes, preprocessing, extra=None, further_outputs=()) -> dict[str, Any]:

@@ -256,8 +256,8 @@ def export_model(
     metadata = describe_provenance(model, path, loaded.config, licence)
     if title is not None:
         metadata["name"] = title
-    if image_size is not None:
-        metadata.pop("evaluated", None)  # it was measured at the run's own size
+    if image_size is not None or dense or class_vectors is not None:
+        metadata.pop("evaluated", None)  # it was measured with the run's own head, at its own size
     images = load_calibration(calibration, loaded)
     page = {}
     if web:

@@ -107,7 +107,7 @@ def open_classifier(
     if isinstance(model, ExportedModel):
         is_vector = model.config.probabilities is None
     else:
-        is_vector = gives_vectors(model)
+        is_vector = gives_vectors(model) or not model.config.num_classes  # as of each patch
     if is_vector:
         raise ConfigError(f"{model.name} has no head: its output is features, not classes. Choose a model with a head.")
     return model

@@ -45,9 +45,9 @@ def vectors_of(model: Any) -> tuple[str, ...]:
     >>> vectors_of(keras_vit.zoo.load("R50x1", weights=None, image_size=64))
     ('output', 'features')
     """
-    if not isinstance(model, keras.Model):
-        return ("output", "features") if gives_vectors(model) else ("output",)
     whole = () if model.config.classifier == "patches" else ("output", "features")  # these are of each patch
+    if not isinstance(model, keras.Model):
+        return whole if gives_vectors(model) else whole[:1]
     if not hasattr(model.config, "prefix_tokens"):
         return whole
     return *whole, *(("token", "gap", "token+gap") if model.config.has_class_token else ("gap",))

@@ -21,7 +21,8 @@ from PIL import Image
 
 import keras_vit
 from keras_vit import export
-from keras_vit.errors import ExportError, ParityError
+from keras_vit.commands.export import export_model
+from keras_vit.errors import ConfigError, ExportError, ParityError
 from keras_vit.export import predict_script
 from keras_vit.export.card import list_model_facts, write_card
 from keras_vit.export.description import describe_model
@@ -266,6 +267,27 @@ def test_the_card_of_a_model_of_masks_says_so():
     (result,) = front["model-index"][0]["results"]
     assert front["pipeline_tag"] == result["task"]["type"] == "image-segmentation"
     assert result["metrics"] == [{"type": "mean_iou", "value": 0.5}]
+
+
+def test_vectors_of_patches_are_no_classes(tmp_path):
+    """The weights' accuracy is that of their head, which is not exported; predict.py prints what the model computes."""
+    export_model("R20x0.5:fashion-mnist", tmp_path, to=["onnx"], dense=True)
+    about, card = json.loads((tmp_path / "model.json").read_text()), (tmp_path / "README.md").read_text("utf-8")
+    assert about["probabilities"] is None and about["trained_on"].startswith("54,000 images")
+    assert "evaluated" not in about and "ccuracy" not in card
+    picture = np.random.default_rng(0).integers(0, 256, (28, 28, 3), "uint8")
+    Image.fromarray(picture).save(tmp_path / "x.png")
+    command = [sys.executable, tmp_path / "predict.py", tmp_path / "x.png"]
+    _, *numbers = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip().split("\t")
+    model = keras_vit.zoo.load("R20x0.5:fashion-mnist", num_classes=0, classifier="patches")
+    expected = np.asarray(model(model.preprocessing(picture[None])))[0]  # (rows, columns, 512)
+    received = np.array(numbers, float).reshape(expected.shape)
+    np.testing.assert_allclose(received, expected, atol=1e-4 * np.abs(expected).max())
+    for asked in (tmp_path, model):
+        with pytest.raises(ConfigError, match="has no head"):
+            keras_vit.predict(asked, picture)
+    with pytest.raises(ConfigError, match="a vector for each cell of an image, but none for the image"):
+        keras_vit.embed(tmp_path, picture)
 
 
 @pytest.mark.parametrize(
