@@ -147,6 +147,12 @@ def follow_export_calls(model):
             del vars(layer)["call"]
 
 
+def scales_pixels(model):
+    """Whether a layer of the model divides pixels by 127.5 or 255, as in EfficientNet: it takes those from 0 to 255."""
+    layers = model._flatten_layers()  # also inside layers, as above
+    return any(isinstance(layer, keras.layers.Rescaling) and np.max(layer.scale) < 0.01 for layer in layers)
+
+
 def scale_probes(images, preprocessing):
     """Preprocesses images that already have the input's size, without resizing them to `preprocessing`'s size."""
     if preprocessing is None:
@@ -285,8 +291,11 @@ class Source:
         ]
         inputs, preprocessing = self.functional.inputs, self.preprocessing
         if self.images is None:
-            pairs = zip(shapes, inputs, strict=True)
-            return [make_probe(shape, count, x.dtype, preprocessing).astype(x.dtype) for shape, x in pairs]
+            raw = preprocessing is None and scales_pixels(self.functional)
+            return [
+                make_probe(shape, count, "uint8" if raw and len(shape) == 4 else x.dtype, preprocessing).astype(x.dtype)
+                for shape, x in zip(shapes, inputs, strict=True)
+            ]
         arrays = gather_images(self.images, count, len(shapes))
         if len({len(array) for array in arrays}) > 1:
             raise ExportError(f"images must have as many rows for every input. Received: {[*map(len, arrays)]}.")

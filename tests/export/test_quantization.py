@@ -5,10 +5,11 @@ import itertools
 import keras
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from golden import GOLDEN
 from samples import load_sample
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_digits, load_sample_images
 from slowness import mark_but
 
 from keras_vit import export, zoo
@@ -225,6 +226,20 @@ def test_one_number_a_picture_has_no_direction_of_its_own(tmp_path):
     images = np.random.default_rng(0).normal(0, 1, (64, 8, 8, 3)).astype("float32")
     report = export.convert(model, tmp_path / "model.onnx", quantize="dynamic", images=images)
     assert report.cosine > 0.99 and 1e-6 < report.max_rel_diff < 0.1
+
+
+def test_ranges_are_those_of_pixels_where_the_model_scales_them(tmp_path):
+    """As EfficientNet does: calibrated on numbers up to 1, other pictures than those of the proof would be cut off."""
+    keras.utils.set_random_seed(0)
+    layers = [keras.layers.Conv2D(n, 3, 2, padding="same", activation="relu") for n in (16, 32, 64)]
+    layers = [keras.layers.Rescaling(1 / 255), *layers, keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(10)]
+    model = keras.Sequential([keras.Input((32, 32, 3)), *layers])
+    photographs = load_sample_images().images
+    pixels = np.stack([x[i : i + 32, i : i + 32] for x in photographs for i in range(0, 384, 12)]).astype("float32")
+    path = export.convert(model, tmp_path / "model.onnx", quantize="int8").path
+    (found,) = onnxruntime.InferenceSession(path).run(None, {model.inputs[0].name: pixels})
+    expected = model.predict_on_batch(pixels)
+    assert np.abs(found - expected).max() < 0.3 * np.abs(expected).max()
 
 
 def test_what_a_format_lacks_is_a_sentence(trained, tmp_path):
