@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Sequence
@@ -127,9 +128,9 @@ def dense_layers(model):
 def enable_lora(model: Classifier, rank: int, seed: int = 0) -> None:
     """Trains only the head and, beside each kernel of attention and MLP, two factors of rank `rank`.
 
-    The outputs do not change, since one factor of each pair starts at zero. Call it in the strategy's scope, before
-    `compile`. `zoo.save`, exports and the weights of a run contain the products, added to the kernels, and no factors;
-    checkpoints contain the factors. Frozen blocks get no factors.
+    The outputs do not change, since one factor of each pair starts at zero. Call it before `compile`. `zoo.save`,
+    exports and the weights of a run contain the products, added to the kernels, and no factors; checkpoints contain
+    the factors. Frozen blocks get no factors.
 
     Args:
         model: a `VisionTransformer` or a hybrid.
@@ -156,8 +157,10 @@ def enable_lora(model: Classifier, rank: int, seed: int = 0) -> None:
     widest = min(min(dense.kernel.shape) for dense in found)
     if rank > widest:
         raise ConfigError(f"The rank of LoRA is at most {model.name}'s smallest width, {widest}. Received: {rank}.")
-    for i, dense in enumerate(found):
-        add_factors(dense, rank, seed + i)
+    strategy = getattr(model, "distribute_strategy", None)  # on torch there is none
+    with strategy.scope() if strategy else contextlib.nullcontext():
+        for i, dense in enumerate(found):
+            add_factors(dense, rank, seed + i)
     learning = {id(factor) for dense in found for factor in (dense.lora_kernel_a, dense.lora_kernel_b)}
     learning |= {id(v) for layer in model.layers if layer.name in HEAD for v in layer.weights}
     for weight in model.weights:

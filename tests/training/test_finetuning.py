@@ -220,6 +220,15 @@ def test_lora_trains_its_factors_and_the_head_alone():
     assert len(model.optimizer.momentums) == len(changed)
 
 
+def test_loras_factors_are_made_in_the_models_scope():
+    """Wherever it is called: the slots of an optimizer must lie beside the weights."""
+    strategy = training.strategy("one_device", devices=["CPU:0"])
+    with strategy.scope():
+        model = vit()
+    training.enable_lora(model, 2)
+    assert all(strategy.extended.variable_created_in_scope(v.value) for v in model.trainable_weights)
+
+
 def test_lora_is_the_same_for_a_seed_and_refused_where_it_cannot_be():
     one, two, other = vit(), vit(), vit()
     for model, seed in ((one, 1), (two, 1), (other, 2)):
