@@ -206,7 +206,9 @@ def read_images(examples: "Examples", numbers: Sequence[int], channels: int = 3)
     from keras_vit.data.reading.stream import Stream
 
     source, places = examples.source, np.asarray(numbers, int)
-    if isinstance(source, Stream) and places.size:  # a stream's images are read into memory, in order
+    if not places.size:
+        return []
+    if isinstance(source, Stream):  # a stream's images are read into memory, in order
         order = np.unique(places)
         source, places = source.read_into_memory(order), np.searchsorted(order, places)
     return [source.read_part(data, whole_image, channels).numpy() for data in map(source.lookup, map(int, places))]
