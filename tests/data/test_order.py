@@ -159,6 +159,7 @@ def test_an_example_is_varied_anew_in_every_epoch():
         (lambda e: e.with_objective(data.MaskedPatches(8)).train(4, SIZE, augment_on="device"), "augment_on='host'"),
         (lambda e: e.evaluation(4, SIZE, dtype="int8"), "dtype must be"),
         (lambda e: e.train(4, SIZE, augmentation="medium"), "no augmentation 'medium'"),
+        (lambda e: e.train(4, SIZE, augmentation=data.Augmentation("resize_crop", resize=3)), "Give a larger resize"),
     ],
 )
 def test_wrong_arguments(call, sentence):

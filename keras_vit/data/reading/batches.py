@@ -93,6 +93,7 @@ def read_chunks(chunks, size, read, fill):
     results. They follow those of the readable images, one for each unreadable one.
     """
 
+    @tf.autograph.experimental.do_not_convert  # which would raise a DataError of `read` as an error of its own
     def read_chunk(chunk):
         elements = tf.data.Dataset.from_tensor_slices(chunk).map(read).ignore_errors()
         # `take` requests these, and so runs `fill`, only if elements are missing.
