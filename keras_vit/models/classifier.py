@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import inspect
 import threading
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -21,6 +22,8 @@ from keras_vit.models.vectors import forget_traces, sub_model
 
 # Keras changes the bases of the class of the first model: two threads at once would make a cycle of them.
 BUILDING = threading.Lock()
+
+PROBABILITY_LOSSES = ("binary_crossentropy", "categorical_crossentropy", "sparse_categorical_crossentropy")
 
 
 def image_input(height, width, num_channels, dtype):
@@ -153,16 +156,29 @@ def watch(data, check, several):
     return data
 
 
+def warn_of_probabilities(loss):
+    """Warns of a loss of Keras that takes probabilities: a model would hardly learn from it, since it gives logits."""
+    name = loss if isinstance(loss, str) else type(loss).__name__
+    if name in PROBABILITY_LOSSES or getattr(loss, "from_logits", True) is False:
+        warnings.warn(
+            f"The loss {name} takes probabilities, but this model gives logits, so that it would hardly learn. Compile "
+            "it with logits in mind, such as loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True).",
+            stacklevel=3,
+        )
+
+
 def checks_first_batch(method):
     """Decorates `fit`, `evaluate` or `predict` to refuse images that are not preprocessed, by the first of them.
 
     For arrays these are the first 32. The first batch of a generator or `tf.data.Dataset` is checked as it is read; a
-    `tf.data.Dataset` is not checked on several replicas.
+    `tf.data.Dataset` is not checked on several replicas. `fit` also warns of a loss that takes probabilities.
     """
     signature = inspect.signature(method)
 
     @functools.wraps(method)
     def checked(self, *args, **kwargs):
+        if method.__name__ == "fit":
+            warn_of_probabilities(self.loss)
         checked_before = kwargs.get("_use_cached_eval_dataset")  # by `fit`, which evaluates on them
         if checked_before or isinstance(self._preprocessing, UnknownPreprocessing):
             return method(self, *args, **kwargs)

@@ -91,3 +91,19 @@ def test_a_model_is_called_with_images_and_not_as_its_constructor(name):
         images = np.random.default_rng(0).uniform(0, 2, (2, *model.input_shape[1:])).astype(kind)
         traced = tf.function(model, input_signature=[tf.TensorSpec((None, *images.shape[1:]), kind)])
         np.testing.assert_allclose(traced(images), model(images), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("loss", "is_warned_of"),
+    [
+        ("sparse_categorical_crossentropy", True),
+        (keras.losses.SparseCategoricalCrossentropy(), True),
+        (keras.losses.SparseCategoricalCrossentropy(from_logits=True), False),
+        ("mean_squared_error", False),
+    ],
+)
+def test_a_loss_that_takes_probabilities_is_warned_of(loss, is_warned_of, recwarn):
+    model = models.VisionTransformer(**SMALL, num_classes=3)
+    model.compile("sgd", loss)
+    model.fit(np.zeros((2, 16, 16, 3), "float32"), np.zeros((2, 1), "float32"), verbose=0)
+    assert any("takes probabilities" in str(warning.message) for warning in recwarn) == is_warned_of
