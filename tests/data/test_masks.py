@@ -1,10 +1,13 @@
 """masks:FOLDER: image and mask stay pixel on pixel, and what is refused."""
 
 import shutil
+import struct
+import zlib
 
 import numpy as np
 import pytest
 import shapes
+from photographs import png_chunk
 from PIL import Image
 
 from keras_vit import data, models
@@ -82,9 +85,20 @@ def palette(mask):
     return image
 
 
+def write_grey(path, bits):
+    """Writes a grey PNG of 28 x 28 pixels of class 1, each in so many bits."""
+    row = b"\0" + np.packbits(np.tile([*[0] * (bits - 1), 1], 28).astype("uint8")).tobytes()
+    header = struct.pack(">IIBBBBB", 28, 28, bits, 0, 0, 0, 0)
+    parts = {b"IHDR": header, b"IDAT": zlib.compress(28 * row), b"IEND": b""}
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(png_chunk(*part) for part in parts.items()))
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
+        (lambda f: write_grey(f / "masks/0001.png", 1), "is a grey PNG of 1 bit. A mask is a grey PNG of 8 bits"),
+        (lambda f: write_grey(f / "masks/0001.png", 2), "is a grey PNG of 2 bits, which is read as multiples of 85"),
+        (lambda f: write_grey(f / "masks/0001.png", 4), "is a grey PNG of 4 bits, which is read as multiples of 17"),
         (lambda f: shutil.rmtree(f / "masks"), "has no folder masks. Expected a folder with images/ and masks/"),
         (lambda f: (f / "masks/0001.png").unlink(), "has no PNG for '0001.png'. Add a mask of the same name"),
         (lambda f: Image.new("L", (9, 8)).save(f / "masks/0001.png"), "has 9 x 8 pixels; .* upright, has 28 x 28"),

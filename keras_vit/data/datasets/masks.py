@@ -18,9 +18,16 @@ NAMES = "classes.txt"
 EXPECTED = "Expected a folder with images/ and masks/ of the same names, such as images/1.jpg and masks/1.png"
 GREY = (
     "A mask is a grey PNG of 8 bits whose pixels are class numbers. Make one of a palette's numbers by "
-    "Image.fromarray(np.asarray(Image.open(path))).save(path), of colours by your table of their classes"
+    'Image.fromarray(np.asarray(Image.open(path), "uint8")).save(path), of colours by your table of their classes'
 )
-KINDS = {"P": "a PNG with a palette", "RGB": "a PNG of colours", "RGBA": "a PNG of colours"}  # by Pillow's mode
+KINDS = {  # by Pillow's mode; of grey ones by the mode in the file, whose numbers Pillow spreads over 8 bits
+    "P": "a PNG with a palette",
+    "RGB": "a PNG of colours",
+    "RGBA": "a PNG of colours",
+    "1": "a grey PNG of 1 bit",
+    "L;2": "a grey PNG of 2 bits, which is read as multiples of 85",
+    "L;4": "a grey PNG of 4 bits, which is read as multiples of 17",
+}
 
 
 def require_parts(folder):
@@ -77,8 +84,9 @@ def read_mask(path, changed):
 
     try:
         with pillow.blame_image(), Image.open(path, formats=("PNG",)) as image:
-            numbers = np.unique(np.asarray(image)) if image.mode == "L" else np.empty(0, int)
-            return image.mode, image.size[::-1], frozenset(numbers.tolist())
+            mode = image.tile[0][3] if image.mode == "L" else image.mode
+            numbers = np.unique(np.asarray(image)) if mode == "L" else np.empty(0, int)
+            return mode, image.size[::-1], frozenset(numbers.tolist())
     except ImageError as error:
         raise DataError(f"{path} cannot be read as a mask: {error} Save it as PNG.") from error
 
