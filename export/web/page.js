@@ -136,10 +136,9 @@ function findProbabilities(logits, kind) {
 }
 
 /** Attention from the output to the patches, the largest 1: of a block or rolled out, of a head or the mean (0: all) */
-function rollOut({ data, dims: [, blocks, heads, tokens] }, patches, block, head) {
+function rollOut({ data, dims: [, blocks, heads, tokens] }, patches, readsToken, block, head) {
   const chosen = head ? [head - 1] : count(heads);
-  let row = new Float64Array(tokens).fill(tokens > patches ? 0 : 1 / tokens);
-  if (tokens > patches) row[0] = 1; // the class token
+  let row = Float64Array.from(count(tokens), (i) => (readsToken ? i === 0 : i >= tokens - patches));
   for (const b of block ? [block - 1] : count(blocks).reverse()) {
     const next = row.map((x) => (block ? 0 : x / 2));
     for (const h of chosen)
@@ -239,7 +238,7 @@ function showLook() {
     get(`${id}-name`).textContent = value ? `${value} of ${get(id).max}` : "all";
     return value;
   });
-  const values = rollOut(attention, rows * columns, block, head);
+  const values = rollOut(attention, rows * columns, page.about.readsToken, block, head);
   overlay(Array.from(values, (value) => [20, 34, 92, 200 * (1 - value)]), [rows, columns], seen);
   const most = values.indexOf(1);
   const down = ["top", "middle", "bottom"][Math.floor((3 * Math.floor(most / columns)) / rows)];

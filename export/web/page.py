@@ -181,7 +181,8 @@ def write_page(source, folder, about, inputs, *, pictures, references, vendor, t
         contents["probabilities"] = "patches"
     elif len(source.functional.outputs[0].shape) == 4:
         contents["probabilities"] = "mask"
-    contents |= {"channels": inputs[0].shape[-1], "grid": read_grid(source)}
+    reads_token = getattr(getattr(source.model, "config", None), "classifier", None) == "token"
+    contents |= {"channels": inputs[0].shape[-1], "grid": read_grid(source), "readsToken": reads_token}
     contents |= {"model": entry, "examples": examples, "runtime": runtime}
     (folder / "model.json").write_text(json.dumps(contents) + "\n", "utf-8")
     for name, text in page_texts(about["name"], vendor).items():

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from keras_vit import export, zoo
+from keras_vit import export, inspection, zoo
 from keras_vit.commands.export import export_model
 from keras_vit.errors import ConfigError, DownloadError, ExportError, ParityError
 from keras_vit.export import web
@@ -291,3 +291,21 @@ def test_a_large_photo_becomes_grey_in_little_memory():
     printed = subprocess.run([node, "--max-old-space-size=64", "-e", script], capture_output=True, check=True).stdout
     red = np.asarray(Image.new("RGB", (1, 1), "red").convert("L")).item()
     np.testing.assert_allclose(json.loads(printed), np.array([red, 255, red, 255]) / 255, atol=1e-6)
+
+
+ROLL_OUT = """
+const [data, dims, ...further] = JSON.parse(require("fs").readFileSync(0));
+console.log(JSON.stringify([...rollOut({ data, dims }, ...further, 0, 0)]));
+"""
+
+
+@pytest.mark.parametrize("token", [True, False])
+def test_attention_is_rolled_out_from_what_the_head_reads(token):
+    """Of a class token, 2 registers and 6 patches, as `inspection.rollout` does."""
+    node = shutil.which("node") or pytest.skip("Node.js is not installed")
+    weights = np.random.default_rng(0).dirichlet(np.ones(9), (3, 1, 2, 9))  # (blocks, n, heads, tokens, tokens)
+    script = (web.HERE / "page.js").read_text().partition("async function fetchBytes")[0] + ROLL_OUT
+    given = json.dumps([weights.ravel().tolist(), [1, 3, 2, 9, 9], 6, token])
+    printed = subprocess.run([node, "-e", script], input=given.encode(), capture_output=True, check=True).stdout
+    expected = inspection.rollout(weights, (2, 3), token, registers=2)[0]
+    np.testing.assert_allclose(json.loads(printed), expected.ravel() / expected.max(), atol=1e-6)
