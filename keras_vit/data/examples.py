@@ -180,7 +180,8 @@ class Examples:
 
         Epochs follow one another endlessly, each in a new order; no example is dropped between them. Batch k is the
         same whether the run started at 0 or at k, and for any number of hosts: all random draws for an example depend
-        only on the seed, its epoch and its number. Mixing is within a host's part of the batch.
+        only on the seed, its epoch and its number. Mixing is within a host's part of the batch. Of a dataset that is
+        read as a stream (large ones of TFDS), each host repeats its own files, so that batches depend on the hosts.
 
         Args:
             batch_size: examples of a global batch.
