@@ -708,8 +708,8 @@ STATEMENTS = (
     ),
     (
         "R20x0.5 classifies 93.2 % of Fashion-MNIST's test images correctly (another seed: 93.3 %), 93.7 % after 12 "
-        "more epochs without mixing, 94.2 % after 18 at 112 pixels with mixing;",
-        lambda: {0: 93.2, 1: 93.3, 2: 93.7, 5: 94.2}.items() <= seeds_give("fashion-mnist").items(),
+        "more epochs without mixing, 94.5 % after 32 at 112 pixels with mixing;",
+        lambda: {0: 93.2, 1: 93.3, 2: 93.7, 7: 94.5}.items() <= seeds_give("fashion-mnist").items(),
     ),
     (
         "and by the R20x0.5 of 52 for 24, classifies 93.3 % correctly; its stages gave 91.2, 92.5, 93.3 and 93.3 %.",
