@@ -72,10 +72,12 @@ def restore_commands(run):
     stages = [dict(read_facts(stage)["settings"]) for stage in list_stages(run)]
     names = [*(f"RUN{i}" for i in range(1, len(lines) + len(stages))), "RUN"]
     if lines:
-        lines[-1] = f"{lines[-1].removesuffix('RUN')}{names[len(lines) - 1]}"
-    for settings, before in zip(stages[0 if lines else 1 :], names[max(len(lines) - 1, 0) :], strict=False):
+        stages[0]["model"] = names[len(lines) - 1]
+        lines[-1] = lines[-1].removesuffix("RUN") + stages[0]["model"]
+    outs = names[len(lines) :]
+    for settings, before in zip(stages[1:], outs, strict=False):
         settings["model"] = before
-    return "\n".join(lines + [restore_command(*pair) for pair in zip(stages, names[len(lines) :], strict=True)])
+    return "\n".join(lines + [restore_command(*pair) for pair in zip(stages, outs, strict=True)])
 
 
 def restore_command(settings, out):
