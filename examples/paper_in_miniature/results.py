@@ -18,17 +18,17 @@ def count_teraflops(training: Training) -> float:
 
 
 def describe_line(setting: str, training: Training, workshop: Workshop) -> dict:
-    """What every line of a table says of its training, {column: value}."""
+    """What every line of a table says of its training, {column: value}; of weights that ship only which they are."""
     recipe = training.recipe
-    return {
-        "setting": setting,
-        "seed": training.seed,
+    line = {"setting": setting, "seed": training.seed, "training": workshop.identify(training)}
+    if training.finished:  # shipped.csv says by which commands
+        return line
+    return line | {
         "images_seen": recipe.images_seen,
         "updates": recipe.total_steps,
         "learning_rate": recipe.learning_rate,
         "weight_decay": recipe.weight_decay,
         "teraflops": round(count_teraflops(training), 3),
-        "training": workshop.identify(training),
     }
 
 
