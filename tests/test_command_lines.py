@@ -11,6 +11,7 @@ from keras_vit import cli
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES += sorted((ROOT / "zoo" / "weights").glob("*.md"))
 PAGES += [path for ending in ("py", "ipynb") for path in sorted((ROOT / "examples").rglob(f"*.{ending}"))]
 LINE = re.compile(
     r"^(?:    |\$ |    \$ |    pip .*&& |The same from the shell: )?(keras-vit [a-z]+(?: .*)?)$", re.MULTILINE
