@@ -1,5 +1,6 @@
 """The pages of docs/ that print what they say: each runs as it stands."""
 
+import csv
 import doctest
 import math
 import os
@@ -68,6 +69,17 @@ def test_the_names_of_other_packages_are_answered_as_the_page_says():
         assert name.endswith(".safetensors") or name.endswith("...") or isinstance(resolve(name), PublicCheckpoint)
     asked, answered = re.search(r"keras-vit info (\S+)\n.*called (\S+)\.\n", text).groups()
     assert exact_name(asked) == answered
+
+
+def test_the_rates_of_fine_tuning_are_those_of_their_trainings():
+    cells = {}  # {(model, folder): pictures, accuracies from the lowest rate to the highest}
+    with open(DOCS / "finetuning_rates.csv", newline="") as file:
+        for line in sorted(csv.DictReader(file), key=lambda line: line["model"]):  # by rates, the highest first
+            row = cells.setdefault((line["model"], line["data"]), [line["images"]])
+            row.insert(1, f"{100 * float(line['accuracy']):.1f}")
+    text = (DOCS / "finetuning.md").read_text("utf-8")
+    rows = re.findall(r"^\| (?:R20x0.5|ViT-Mini).*? \| .*? \| (\d.*) \|$", text, re.MULTILINE)
+    assert rows == [" | ".join(row) for row in cells.values()]
 
 
 def find_anchors(text):
