@@ -170,6 +170,7 @@ def compute_ahead(function, images, count, skip):
         try:
             for image in images:
                 is_animated = getattr(image, "is_animated", False)
+                wait([future for other, future in waiting if other is image])  # two threads cannot read one of Pillow's
                 waiting.append((image, pool.submit(function, image)))
                 if is_animated:  # Pillow shows the next frame in the same object
                     wait([waiting[-1][1]])

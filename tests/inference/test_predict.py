@@ -90,6 +90,14 @@ def test_each_frame_of_an_animation(model, kind):
         assert dict(prediction) == pytest.approx(by_hand(model, pixels), abs=1e-6)
 
 
+def test_an_image_of_pillow_that_is_given_several_times(model):
+    """Pillow reads it from its file at the first use, which several threads cannot do at once."""
+    pixels = RANDOM.integers(0, 256, (300, 400, 3), "uint8")
+    Image.fromarray(pixels).save(file := io.BytesIO(), "PNG")
+    for prediction in keras_vit.predict(model, [Image.open(file)] * 6):
+        assert dict(prediction) == pytest.approx(by_hand(model, pixels), abs=1e-6)
+
+
 def test_a_stream_is_read_a_few_batches_ahead(model):
     """100,000 images take the memory of some batches; and another thread's error is the caller's."""
     taken = []
