@@ -29,7 +29,7 @@ from keras_vit.zoo.saving import save
 LINES = {
     "transformers": "transformers.{auto}.from_pretrained({here!r})",
     "timm": "timm.create_model('local-dir:{here}/timm', pretrained=True)",
-    "transformers.js": "await pipeline('image-classification', {here!r})",
+    "transformers.js": "await pipeline({task!r}, {here!r})",
     "keras-hub": "keras_hub.models.ViTImageClassifier.from_preset({here!r})",
     "Keras ViT": "keras_vit.zoo.load({here!r})",
 }
@@ -63,9 +63,10 @@ def write_readme(about, why, kind):
     about = {**about, "artefacts": [{"format": tag} for name, tag in formats.items() if why[name] is None]}
     front = write_front_matter(about).replace('library_name: "keras"', f'library_name: "{library}"')
     auto = "AutoModelForImageClassification" if kind and kind.name.endswith("Classification") else "AutoModel"
+    task = "image-classification" if about["probabilities"] else "image-feature-extraction"
     lines = ["| loader | line |", "|---|---|"]
     for name, line in LINES.items():
-        shown = f"`{line.format(here='FOLDER', auto=auto)}`"
+        shown = f"`{line.format(here='FOLDER', auto=auto, task=task)}`"
         lines.append(f"| {name} | {shown if why[name] is None else escape_markdown(why[name])} |")
     more = "From the Hub, put the repository's name for FOLDER; timm then takes `hf-hub:NAME`, keras-hub and Keras ViT "
     more += f"`hf://NAME{'' if kind else '/timm/model.safetensors'}`."

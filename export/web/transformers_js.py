@@ -1,4 +1,5 @@
-"""The folder that transformers.js opens: `pipeline("image-classification", folder)`.
+"""The folder that transformers.js opens: `pipeline("image-classification", folder)`, of a model of vectors
+`pipeline("image-feature-extraction", folder)`.
 
 Its ONNX files take "pixel_values", float32 (n, 3, height, width), and give "logits"; the library chooses one by its
 option dtype: "fp32" or "q8" (int8, ranges at run time). Models that its configurations cannot express are refused. The
@@ -13,7 +14,7 @@ import numpy as np
 
 from keras_vit.errors import ExportError, ParityError
 from keras_vit.export.conversion import write_proved
-from keras_vit.export.description import describe_preprocessing, find_probabilities
+from keras_vit.export.description import describe_preprocessing
 from keras_vit.export.formats import format_named
 from keras_vit.export.onnx import INLINE_LIMIT
 from keras_vit.export.onnx.lowering import unrecorded
@@ -22,23 +23,23 @@ from keras_vit.export.proof.comparison import QUANTIZED_PROBES
 from keras_vit.export.web import LAYOUT_FILES
 
 RESAMPLE = {"nearest": 0, "lanczos3": 1, "bilinear": 2, "bicubic": 3}  # Pillow's numbers
-# {whether the model has attention: the library's name of a model from images to logits}
-TYPES = {True: ("vit", "ViTForImageClassification"), False: ("resnet", "ResNetForImageClassification")}
+TYPES = {True: ("vit", "ViT"), False: ("resnet", "ResNet")}  # by whether the model has attention: the library's names
 
 
-def make_config(model, num_classes):
-    """The contents of config.json for a model and the number of its logits."""
-    kind = find_probabilities(model)
-    if kind != "softmax":
+def make_config(model, num_classes, kind):
+    """The contents of config.json for a model, the number of its logits, and its "probabilities", None for vectors."""
+    if kind not in ("softmax", None):
         own = "needs sigmoid, since its images have several classes" if kind == "sigmoid" else "gives probabilities"
         raise ExportError(
             f"transformers.js applies softmax to every image classifier's logits, but {model.name!r} {own}. Leave out "
             "web_layout, or use the .onnx file with onnxruntime-web."
         )
+    model_type, name = TYPES[hasattr(model, "attention")]
+    if kind is None:
+        return {"architectures": [f"{name}Model"], "model_type": model_type}
     labels = getattr(model, "labels", None) or [f"LABEL_{i}" for i in range(num_classes)]
-    model_type, architecture = TYPES[hasattr(model, "attention")]
     return {
-        "architectures": [architecture],
+        "architectures": [f"{name}ForImageClassification"],
         "model_type": model_type,
         "id2label": {str(i): name for i, name in enumerate(labels)},
         "label2id": {name: i for i, name in enumerate(labels)},
@@ -97,7 +98,7 @@ def describe_layout(source):
             "holds. Leave out web_layout, or choose a smaller model."
         )
     return {
-        "config.json": make_config(model, shapes[1][-1]),
+        "config.json": make_config(model, shapes[1][-1], source.describe(source.choose_shapes())["probabilities"]),
         "preprocessor_config.json": make_preprocessor_config(source, shapes[0][-1]),
     }
 
@@ -105,9 +106,10 @@ def describe_layout(source):
 def write_layout(source, folder, tell):
     """Writes the layout into a new folder, each ONNX file compared with the model."""
     (folder / "onnx").mkdir(parents=True)
-    if not source.functional.labels:
+    layout = describe_layout(source)
+    if "id2label" in layout["config.json"] and not source.functional.labels:
         tell("transformers: the model has no labels; its classes are called LABEL_0, LABEL_1 and so on")
-    for name, contents in describe_layout(source).items():
+    for name, contents in layout.items():
         (folder / name).write_text(json.dumps(contents, indent=2) + "\n", "utf-8")
     images = source.choose_inputs(source.choose_shapes(free_size=False), QUANTIZED_PROBES)[0]
     images = np.ascontiguousarray(images.transpose(0, 3, 1, 2))

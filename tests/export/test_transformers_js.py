@@ -14,6 +14,7 @@ from shaking import shaken
 
 from keras_vit import export, zoo
 from keras_vit.errors import ExportError
+from keras_vit.export.preparation import prepare
 from keras_vit.export.proof.parity import KINDS
 from keras_vit.export.staging import ExportFolder
 from keras_vit.export.web import LAYOUT_FILES, transformers_js
@@ -28,10 +29,16 @@ MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.3, 0.4)
 
 def vit(**arguments):
     keras.utils.set_random_seed(0)
-    known = {**TINY, "labels": LABELS, "preprocessing": Preprocessing((32, 32), mean=MEAN, std=STD), **arguments}
+    known = {
+        **TINY,
+        "num_classes": 6,
+        "labels": LABELS,
+        "preprocessing": Preprocessing((32, 32), mean=MEAN, std=STD),
+        **arguments,
+    }
     if known["preprocessing"]:
         known["image_size"] = known["preprocessing"].image_size
-    return shaken(VisionTransformer(num_classes=6, **known))
+    return shaken(VisionTransformer(**known))
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +73,11 @@ def test_what_the_configurations_say(made):
     read = json.loads((folder / "preprocessor_config.json").read_text())
     assert read["size"] == {"height": 32, "width": 32} and read["resample"] == 2 and not read["do_center_crop"]
     assert (read["image_mean"], read["image_std"], read["rescale_factor"]) == ([*MEAN], [*STD], 1 / 255)
+
+
+def test_a_model_of_vectors_has_no_classes():
+    config = transformers_js.describe_layout(prepare(vit(num_classes=0, labels=None)))["config.json"]
+    assert config == {"architectures": ["ViTModel"], "model_type": "vit"}  # transformers' names
 
 
 @pytest.mark.parametrize(
@@ -126,13 +138,19 @@ def node():
     return found
 
 
-def classify(node, folder, dtype, images):
-    """What the library answers for uint8 images: per image the five likeliest {label: score}, in order."""
+def ask(node, task, folder, dtype, images):
+    """What the library's pipeline of this task answers for each uint8 image."""
     sent = [{"height": x.shape[0], "width": x.shape[1], "data": base64.b64encode(x.tobytes()).decode()} for x in images]
-    job = {"root": f"{folder.parent}/", "name": folder.name, "dtype": dtype, "images": sent}
+    job = {"task": task, "root": f"{folder.parent}/", "name": folder.name, "dtype": dtype, "images": sent}
     done = subprocess.run([node, SCRIPT], input=json.dumps(job), capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    return [{x["label"]: x["score"] for x in answer} for answer in json.loads(done.stdout.splitlines()[-1])]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def classify(node, folder, dtype, images):
+    """What the library answers for uint8 images: per image the five likeliest {label: score}, in order."""
+    answers = ask(node, "image-classification", folder, dtype, images)
+    return [{x["label"]: x["score"] for x in answer} for answer in answers]
 
 
 def answer(model, image):
@@ -172,6 +190,16 @@ def test_the_library_opens_the_folder_for_the_hub(node, tmp_path, classifier):
         expected = answer(model, image)
         assert list(found) == list(expected)
         np.testing.assert_allclose(list(found.values()), list(expected.values()), atol=1e-5)
+
+
+@pytest.mark.browser
+def test_the_library_gives_the_vectors(node, tmp_path):
+    model = vit(num_classes=0, labels=None)
+    zoo.save(model, tmp_path / "model", layout="hub")
+    images = np.random.default_rng(0).integers(0, 256, (4, 32, 32, 3), "uint8")
+    expected = np.asarray(model(model.preprocessing(images)))
+    answers = ask(node, "image-feature-extraction", tmp_path / "model", "fp32", images)
+    np.testing.assert_allclose(np.concatenate(answers), expected, atol=1e-5)
 
 
 @pytest.mark.browser

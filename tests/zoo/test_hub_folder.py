@@ -62,6 +62,8 @@ def test_it_is_written_for_those_that_can_hold_it(saved):
     lines = {row.split(" | ")[0].lstrip("| "): row for row in card.splitlines() if row.startswith("| ")}
     assert {loader for loader in hub.LINES if "FOLDER" not in lines[loader]} == set(without)
     assert (folder / "model.safetensors").exists() == ("transformers" not in without)
+    config, is_vector = json.loads((folder / "config.json").read_text()), name in ("vector", "dinov2")
+    assert ("id2label" in config, "image-feature-extraction" in lines["transformers.js"]) == (not is_vector, is_vector)
     with np.load(folder.with_suffix(".npz")) as file:
         images, outputs = file["images"], file["outputs"]
     np.testing.assert_array_equal(zoo.load(folder).predict_on_batch(images), outputs)
