@@ -6,6 +6,7 @@ import io
 import json
 import pathlib
 import threading
+import time
 
 import keras
 import numpy as np
@@ -90,10 +91,16 @@ def test_each_frame_of_an_animation(model, kind):
         assert dict(prediction) == pytest.approx(by_hand(model, pixels), abs=1e-6)
 
 
+class SlowFile(io.BytesIO):
+    def read(self, *count):
+        time.sleep(0.001)
+        return super().read(*count)
+
+
 def test_an_image_of_pillow_that_is_given_several_times(model):
     """Pillow reads it from its file at the first use, which several threads cannot do at once."""
     pixels = RANDOM.integers(0, 256, (300, 400, 3), "uint8")
-    Image.fromarray(pixels).save(file := io.BytesIO(), "PNG")
+    Image.fromarray(pixels).save(file := SlowFile(), "PNG")
     for prediction in keras_vit.predict(model, [Image.open(file)] * 6):
         assert dict(prediction) == pytest.approx(by_hand(model, pixels), abs=1e-6)
 
