@@ -19,7 +19,7 @@ from keras_vit.commands.shared import (
     skip_unreadable,
 )
 from keras_vit.console import say
-from keras_vit.errors import ConfigError, describe_unknown
+from keras_vit.errors import ConfigError, ImageError, describe_unknown
 from keras_vit.extras import require
 from keras_vit.files import make_folder, write_whole
 
@@ -69,7 +69,9 @@ def embed_images(
 
 
 def show_nearest(
-    images: Annotated[list[str], typer.Argument(help="The pictures to find others for: files or https addresses.")],
+    images: Annotated[
+        list[str], typer.Argument(help="The pictures to find others for: files, folders of them or https addresses.")
+    ],
     vectors: Annotated[Path, typer.Option("--in", help="A file that `keras-vit embed` wrote.")],
     out: Annotated[Path, ToFile(help="The page; an existing file is replaced.")] = Path("near.html"),
     count: Annotated[int, typer.Option(min=1, help="How many pictures to show for each.")] = 12,
@@ -88,11 +90,12 @@ def show_nearest(
     """Finds the nearest images: a page with the pictures whose vectors have the largest cosines.
 
     Up to a million vectors are all compared. For more, an index is made and kept beside their file, and the share that
-    it finds is printed. The page needs no other file and no network.
+    it finds is printed. The page needs no other file and no network. An image that cannot be read is named on standard
+    error, and the exit code is then 1.
 
     Example: keras-vit near cat.jpg --in vectors.npz --out near.html
     """
-    from keras_vit.inference.listing import state_of
+    from keras_vit.inference.listing import list_images, state_of
     from keras_vit.inference.vector_files import read_columns
     from keras_vit.inference.vector_search import Kept, open_searchable
 
@@ -113,7 +116,11 @@ def show_nearest(
             "--model, or embed the images again, to another file."
         )
     kind: Any = origin.vector
-    queries = [vector for _, vector in inference.embed_each(asked, images, kind)]
+    skip, unreadable = skip_unreadable()
+    found = [*inference.embed_each(asked, list_images(images), kind, skip=skip)]
+    if not found:
+        raise ImageError("None of the images could be read.")
+    images, queries = ([*column] for column in zip(*found, strict=True))
     with show_count("vectors in the index", None) as tell:
         searched = open_searchable(vectors, exact, tell)
     if state_of(vectors) != state:
@@ -124,3 +131,4 @@ def show_nearest(
     with make_folder(out.absolute().parent), write_whole(out) as path:
         path.write_text(page, "utf-8")
     say(str(out))
+    raise typer.Exit(1 if unreadable else 0)

@@ -243,6 +243,11 @@ def test_vectors_and_the_nearest_pictures(keras_vit, root, tmp_path, monkeypatch
     shown = page.read_text("utf-8")
     assert done.status == 0 and shown.count("<img") == 5 and "1.000 photos/cat/3.png" in shown
     assert "the vector token of model.keras, among 21 images" in shown
+    (tmp_path / "torn.png").write_text("torn")
+    done = keras_vit("near", tmp_path / "torn.png", "photos/cat", "--in", file, "--out", page, "--count", 4)
+    assert done.status == 1 and "torn.png cannot be read as an image" in done.err
+    assert page.read_text("utf-8").count("<img") == 7 * 5 and "1.000 photos/cat/6.png" in page.read_text("utf-8")
+    (tmp_path / "torn.png").unlink()
     for arguments, said in (
         (("embed", "photos", "--model", "dist", "--out", tmp_path / "w.npz"), "is an exported classifier"),
         (("near", "photos/cat/3.png", "--in", file, "--model", "dist"), "was not made by dist as it is now"),
