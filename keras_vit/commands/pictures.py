@@ -23,7 +23,7 @@ from keras_vit.commands.shared import (
 )
 from keras_vit.console import Console
 from keras_vit.data.datasets.schemes import describe_schemes, require_dataset
-from keras_vit.errors import ConfigError, ImageError
+from keras_vit.errors import ConfigError, DataError, ImageError
 from keras_vit.files import make_folder, write_whole
 from keras_vit.images.pillow import read_image
 from keras_vit.models.variants import VARIANTS
@@ -150,7 +150,10 @@ def deduplicate(
         require_dataset(name)
     import_keras()
     train = data.load(dataset, split)
-    tests = [data.load(name, against_split) for name in others]
+    try:
+        tests = [data.load(name, against_split) for name in others]
+    except DataError as error:
+        raise DataError(f"{error} The split is that of --against-split.") from error
     with show_text("Reading images") as tell:
         found = data.find_duplicates(
             train, tests, most_bits, lambda name, count: tell(f"{name}: {count:,} images read")

@@ -60,6 +60,11 @@ def test_deduplicate(keras_vit, photos, tmp_path):
     assert not status and json.loads((tmp_path / "none" / "duplicates.json").read_text())["dataset"] == "digits"
 
 
+def test_deduplicate_names_its_option_for_the_split(keras_vit, photos, tmp_path):
+    done = keras_vit("deduplicate", "--data", f"{photos}/train", "--out", tmp_path)
+    assert done.status == 1 and "has no folder test" in done.err and "--against-split" in done.err
+
+
 @pytest.mark.slow
 def test_training_without_duplicates(keras_vit, photos, tmp_path):
     keras_vit("deduplicate", "--data", photos, "--split", ALL, "--out", tmp_path)
