@@ -158,7 +158,7 @@ def near_pairs(first: np.ndarray, second: np.ndarray, most: int) -> np.ndarray:
 
 def find_duplicates(
     train: "Examples",
-    against: Sequence["Examples"],
+    against: "Examples | Sequence[Examples]",
     most_bits: int = MOST_BITS,
     tell: Callable[[str, int], None] | None = None,
 ) -> Duplicates:
@@ -170,7 +170,7 @@ def find_duplicates(
 
     Args:
         train: the examples that may be left out.
-        against: splits to test on.
+        against: the splits to test on, one or several.
         most_bits: the most bits, of 256, by which duplicates' hashes may differ. Other photographs differ by some 128.
         tell: called with the name of the split being read and the number of images read so far.
 
@@ -186,7 +186,7 @@ def find_duplicates(
         raise DataError(f"most_bits must be from 0 to {BITS // 2 - 1}. Received: {most_bits}.")
     numbers, hashes = hash_examples(train, False, tell)
     pairs = []
-    for test in against:
+    for test in against if isinstance(against, Sequence) else [against]:
         others, both = hash_examples(test, True, tell)
         alike = {}  # {(i, j): (bits, mirrored)}: the nearer of image and mirror image, if both are alike
         for mirrored in (False, True):

@@ -152,6 +152,7 @@ def test_another_spelling_of_the_same_place_is_the_same(found, tmp_path, monkeyp
 def test_bad_input_is_refused(photos, found, tmp_path):
     with pytest.raises(DataError, match="most_bits must be from 0 to 127. Received: 128"):
         data.find_duplicates(data.load(photos, ALL), [], most_bits=128)
+    assert data.find_duplicates(data.load(photos, ALL), data.load(photos, "test")) == found
     found.save(tmp_path / "list.json")
     with pytest.raises(DataError, match="from 1 to the 20 that the split has. Received: 21"):
         data.load(photos, ALL, examples=21, without=tmp_path / "list.json")
