@@ -148,9 +148,14 @@ def follow_export_calls(model):
 
 
 def scales_pixels(model):
-    """Whether a layer of the model divides pixels by 127.5 or 255, as in EfficientNet: it takes those from 0 to 255."""
-    layers = model._flatten_layers()  # also inside layers, as above
-    return any(isinstance(layer, keras.layers.Rescaling) and np.max(layer.scale) < 0.01 for layer in layers)
+    """Whether a layer of the model divides pixels by 127.5 or 255, as in EfficientNet, or subtracts a mean above 1: it
+    takes those from 0 to 255."""
+    for layer in model._flatten_layers():  # also inside layers, as above
+        if isinstance(layer, keras.layers.Rescaling) and np.max(layer.scale) < 0.01:
+            return True
+        if isinstance(layer, keras.layers.Normalization) and np.max(layer.mean) > 1:
+            return True
+    return False
 
 
 def scale_probes(images, preprocessing):

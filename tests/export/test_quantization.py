@@ -16,6 +16,7 @@ from keras_vit import export, zoo
 from keras_vit.errors import ExportError, ParityError
 from keras_vit.export.formats import format_of_path, require_known_operations
 from keras_vit.export.openvino import open_core
+from keras_vit.export.preparation import prepare
 from keras_vit.export.processes import run_in_batches
 from keras_vit.export.proof import comparison
 from keras_vit.export.proof.mixture import BOUND, WAYS, Goal
@@ -228,12 +229,20 @@ def test_one_number_a_picture_has_no_direction_of_its_own(tmp_path):
     assert report.cosine > 0.99 and 1e-6 < report.max_rel_diff < 0.1
 
 
-def test_ranges_are_those_of_pixels_where_the_model_scales_them(tmp_path):
+SCALES = {
+    "rescaling": lambda: keras.layers.Rescaling(1 / 255),
+    "normalization": lambda: keras.layers.Normalization(mean=[124, 116, 104], variance=[3400] * 3),  # of ImageNet
+}
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_ranges_are_those_of_pixels_where_the_model_scales_them(scale, tmp_path):
     """As EfficientNet does: calibrated on numbers up to 1, other pictures than those of the proof would be cut off."""
     keras.utils.set_random_seed(0)
     layers = [keras.layers.Conv2D(n, 3, 2, padding="same", activation="relu") for n in (16, 32, 64)]
-    layers = [keras.layers.Rescaling(1 / 255), *layers, keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(10)]
+    layers = [SCALES[scale](), *layers, keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(10)]
     model = keras.Sequential([keras.Input((32, 32, 3)), *layers])
+    assert prepare(model).choose_inputs([(None, 32, 32, 3)], 4)[0].max() > 200
     photographs = load_sample_images().images
     pixels = np.stack([x[i : i + 32, i : i + 32] for x in photographs for i in range(0, 384, 12)]).astype("float32")
     path = export.convert(model, tmp_path / "model.onnx", quantize="int8").path
