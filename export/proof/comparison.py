@@ -199,9 +199,13 @@ def reference_batch(model):
 def compute_outputs(model, inputs, methods=()):
     """The model's outputs at inference for a list of arrays, followed by those of its methods."""
 
+    # Layers such as Resizing round whole numbers if called alone, but not in a graph, as in predict and in artefacts.
+    in_graph = any(len(x.shape) == 4 and not keras.backend.is_float_dtype(x.dtype) for x in model.inputs)
+
     def run(batch):
         packed = pack_inputs(model, batch)
-        outputs = [model(packed, training=False), *(getattr(model, name)(packed) for name in methods)]
+        own = model.predict_on_batch(packed) if in_graph else model(packed, training=False)
+        outputs = [own, *(getattr(model, name)(packed) for name in methods)]
         return [keras.ops.convert_to_numpy(x) for x in keras.tree.flatten(outputs)]
 
     return run_in_batches(run, inputs, (reference_batch(model),))

@@ -586,3 +586,13 @@ def test_metadata_is_inside_the_file(tmp_path):
     properties = {p.key: p.value for p in load(tmp_path / "model.onnx").metadata_props}
     assert json.loads(properties["labels"]) == ["cat", "dog"] and properties["licence"] == "Apache-2.0"
     assert json.loads(properties["preprocessing"])["image_size"] == [32, 32]
+
+
+@pytest.mark.parametrize("name", slow_but(FORMATS, "model"))
+def test_images_of_bytes_are_resized_as_in_predict(name, tmp_path):
+    """Called alone, Keras' Resizing rounds them."""
+    x = keras.Input((20, 20, 3), dtype="uint8")
+    model = keras.Model(x, keras.layers.Dense(5)(keras.layers.Flatten()(keras.layers.Resizing(7, 7)(x))))
+    images = np.random.default_rng(0).integers(0, 256, (3, 20, 20, 3), "uint8")
+    path, expected = export.convert(model, tmp_path / name).path, model.predict(images, verbose=0)
+    np.testing.assert_allclose(RUN[name](path, images), expected, atol=1e-4 * np.abs(expected).max())
