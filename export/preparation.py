@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import itertools
 import re
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ from keras_vit.export.proof.bundled import has_shape
 from keras_vit.files import find_advice
 from keras_vit.lora import without_lora
 
+TRACING = threading.RLock()  # one thread at a time: layers and Keras' functions are changed while a model is traced
 SURROGATES = re.compile("[\ud800-\udfff]")  # Python has these in file names that are not UTF-8
 
 

@@ -13,7 +13,7 @@ from keras import layers, ops
 
 from keras_vit.export.onnx.emit import LAYERS, OPERATIONS, is_leaf
 from keras_vit.export.onnx.graph import Graph, Value
-from keras_vit.export.preparation import pack_inputs, replaced
+from keras_vit.export.preparation import TRACING, pack_inputs, replaced
 
 
 class Unsupported(Exception):
@@ -282,7 +282,7 @@ def lower(model, input_shapes, endpoints=()):
     ]
     lowering = Lowering(graph, dict(zip(map(id, tensors), inputs, strict=True)))
     call = getattr(model, f"with_{endpoints[0]}") if endpoints else export_call(model)
-    with unrecorded(model), variables_that_defer():
+    with TRACING, unrecorded(model), variables_that_defer():
         results = lowering.enter(model, call, (pack_inputs(model, tensors),), {}, map(id, tensors), path="")
     graph.path = ""
     outputs = name_outputs(graph, inputs, [lowering.value(x) for x in results])

@@ -14,7 +14,7 @@ from keras_vit.errors import ExportError, require_backend
 from keras_vit.export import saved_model, stablehlo
 from keras_vit.export.description import append_comment, append_description
 from keras_vit.export.formats import Order
-from keras_vit.export.preparation import follow_export_calls, replaced
+from keras_vit.export.preparation import TRACING, follow_export_calls, replaced
 from keras_vit.export.staging import seal
 from keras_vit.export.tflite.converter import convert
 from keras_vit.export.tflite.rewriting import SIZES
@@ -145,7 +145,7 @@ def write(order: Order, path: Path) -> dict[str, str]:
 
     require_backend("Writing TFLite", *EMITTERS, error=ExportError)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        with follow_export_calls(order.model):
+        with TRACING, follow_export_calls(order.model):
             job = EMITTERS[keras.backend.backend()](order, Path(folder))
         require("litert_quantizer", "TFLite")
         finer = convert(job, Path(folder), path, order)

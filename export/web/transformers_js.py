@@ -18,7 +18,7 @@ from keras_vit.export.description import describe_preprocessing
 from keras_vit.export.formats import format_named
 from keras_vit.export.onnx import INLINE_LIMIT
 from keras_vit.export.onnx.lowering import unrecorded
-from keras_vit.export.preparation import prepare
+from keras_vit.export.preparation import TRACING, prepare
 from keras_vit.export.proof.comparison import QUANTIZED_PROBES
 from keras_vit.export.web import LAYOUT_FILES
 
@@ -113,7 +113,7 @@ def write_layout(source, folder, tell):
         (folder / name).write_text(json.dumps(contents, indent=2) + "\n", "utf-8")
     images = source.choose_inputs(source.choose_shapes(free_size=False), QUANTIZED_PROBES)[0]
     images = np.ascontiguousarray(images.transpose(0, 3, 1, 2))
-    with unrecorded(source.functional):
+    with TRACING, unrecorded(source.functional):
         x = keras.Input(images.shape[1:], name="pixel_values")
         logits = source.functional.call(keras.ops.transpose(x, (0, 2, 3, 1)))  # layer by layer, as in a proof
         twin = keras.Model(x, {"logits": logits}, name=source.functional.name)

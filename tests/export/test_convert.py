@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 
 import keras
 import numpy as np
@@ -22,6 +23,7 @@ from keras_vit import export, zoo
 from keras_vit.errors import ExportError, ParityError
 from keras_vit.export import onnx, saved_model
 from keras_vit.export.formats import require_known_operations
+from keras_vit.export.onnx.lowering import lower
 from keras_vit.export.opening import open_artefact
 from keras_vit.export.proof import comparison
 from keras_vit.export.staging import seal, stage
@@ -586,6 +588,22 @@ def test_metadata_is_inside_the_file(tmp_path):
     properties = {p.key: p.value for p in load(tmp_path / "model.onnx").metadata_props}
     assert json.loads(properties["labels"]) == ["cat", "dog"] and properties["licence"] == "Apache-2.0"
     assert json.loads(properties["preprocessing"])["image_size"] == [32, 32]
+
+
+@pytest.mark.slow
+def test_several_threads_export_one_model(tmp_path):
+    """Tracing changes the model's layers meanwhile."""
+    model = shaken(MODELS["token"]())
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-4)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            graphs = [*pool.map(lambda _: lower(model, [(None, 32, 32, 3)])[0], range(16))]
+            reports = [*pool.map(lambda i: export.convert(model, tmp_path / f"{i}.tflite"), range(3))]
+    finally:
+        sys.setswitchinterval(before)
+    assert len({len(graph.nodes) for graph in graphs}) == 1
+    assert all(report.max_rel_diff < 1e-4 for report in reports)
 
 
 @pytest.mark.parametrize("name", slow_but(FORMATS, "model"))
