@@ -72,6 +72,12 @@ def require_page(source, vendor, references=None):
             "free batch, or leave out the page."
         )
     describe_references(references, shapes[1][-1])
+    is_vector = source.describe(source.choose_shapes())["probabilities"] is None
+    if is_vector and references is None and not gives_patches(source):
+        raise ExportError(
+            f"A page of vectors shows which references are nearest, and {source.model.name!r} has no classes. Give "
+            "references=(names, vectors), or leave out the page."
+        )
     if vendor:
         fetch_runtime()
 

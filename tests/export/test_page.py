@@ -209,6 +209,9 @@ def test_models_that_no_page_can_feed(tmp_path):
     )
     with pytest.raises(ExportError, match="1 or 3"):
         export.bundle(four, tmp_path / "dist", formats=["onnx"], web=True)
+    vectors = VisionTransformer(**TINY, num_classes=0, preprocessing=Preprocessing((32, 32)))
+    with pytest.raises(ExportError, match="has no classes. Give references="):
+        export.bundle(vectors, tmp_path / "dist", formats=["onnx"], web=True)
     x = keras.Input(batch_shape=(4, 32, 32, 3))
     fixed = keras.Model(x, tiny()(x))
     fixed.preprocessing = Preprocessing((32, 32))
