@@ -75,7 +75,7 @@ def check(path):
 
     data = path.read_bytes()
     if not schema.Model.ModelBufferHasIdentifier(data, 0):
-        refuse(path, "no identifier of TFLite")
+        raise ValueError("it has no identifier of TFLite")
     model = schema.Model.GetRootAs(data)
     lengths = (model.OperatorCodesLength(), model.SubgraphsLength(), model.BuffersLength())
     if max(lengths) > min(MOST, len(data)):

@@ -190,3 +190,10 @@ def test_a_serving_signature_lays_on_white_too(root, model):
         answered["label"].numpy(), answered["probabilities"].numpy(), keras_vit.predict(model, paths), strict=True
     ):
         assert name.decode() == prediction.name and share.max() == pytest.approx(prediction.probability, abs=1e-5)
+
+
+@pytest.mark.parametrize("suffix", ["onnx", "tflite"])
+def test_an_empty_file_is_damaged_and_not_foreign(suffix, tmp_path):
+    (tmp_path / f"m.{suffix}").touch()
+    with pytest.raises(ExportError, match="m.* is damaged: it has no"):
+        inference.open_classifier(tmp_path / f"m.{suffix}")
