@@ -21,6 +21,13 @@ def written(path, tensors):
     return path
 
 
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.safetensors.index.json"])
+def test_a_folder_of_transformers_whose_weights_are_not_read(name, tmp_path):
+    (tmp_path / name).touch()
+    with pytest.raises(CheckpointError, match=rf"{name} is not read. save_pretrained\(.* writes one model.safetensors"):
+        zoo.load(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("name", "layout"),
     [

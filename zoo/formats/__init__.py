@@ -49,7 +49,10 @@ def find_file(path: Path) -> Path:
             return file
     expected = "a checkpoint, a folder with one (of a run, or of the Hub), or a name that zoo.list() shows"
     if os.path.isdir(path):
-        raise CheckpointError(f"There is no model in the folder {path}. Expected {expected}.")
+        others = sorted(name for name in os.listdir(path) if name.endswith((".bin", ".safetensors.index.json")))
+        advice = " save_pretrained(folder, max_shard_size='99GB') of transformers writes one model.safetensors."
+        advice = f" {others[0]} is not read.{advice}" if others else ""
+        raise CheckpointError(f"There is no model in the folder {path}. Expected {expected}.{advice}")
     kind = "file" if os.path.splitext(path)[1] else "folder or file"
     is_repository = not os.path.isabs(path) and os.fspath(path).count("/") == 1
     advice = " A repository of the Hub is written hf://owner/name." if is_repository else ""
