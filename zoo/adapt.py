@@ -133,7 +133,7 @@ def plan_adaptation(config, labels, request):
         if field.metadata.get("fixed") and own != wanted:
             raise ConfigError(
                 f"{name} is {own!r} in the checkpoint, whose weights cannot be converted. Received: {name}="
-                f"{wanted!r}. Leave it out, or train from random weights: weights=None."
+                f"{wanted!r}. Leave it out, or train from random weights: keras-vit pretrain, in Python weights=None."
             )
     return target
 

@@ -79,9 +79,8 @@ def show_info(
     Example: keras-vit info ViT-B/16:augreg-i21k
     """
     if os.path.exists(model):
-        raise ConfigError(
-            f"info shows models by name, but {model} is a file or folder. Try keras-vit evaluate {model}."
-        )
+        advice = f"Try keras-vit evaluate {model}." if os.path.isdir(model) else "keras-vit list shows the names."
+        raise ConfigError(f"info shows models by name, but {model} is a file or folder. {advice}")
     row = listed_models.info(model)
     if as_json:
         print(listed_models.as_json([row]))

@@ -117,6 +117,9 @@ def test_an_unfinished_run_says_by_which_command_it_goes_on(keras_vit, tmp_path,
 def test_info_of_a_run(keras_vit, tmp_path):
     done = keras_vit("info", tmp_path)
     assert done.status == 1 and f"{tmp_path} is a file or folder" in done.err and "keras-vit evaluate" in done.err
+    (tmp_path / "a.png").touch()
+    done = keras_vit("info", tmp_path / "a.png")
+    assert done.status == 1 and "keras-vit list shows the names" in done.err and "evaluate" not in done.err
 
 
 def test_what_follows_masked_patches():

@@ -234,7 +234,7 @@ def test_an_activation_that_is_not_ours(hub):
 
 
 def test_variants_without_public_weights():
-    with pytest.raises(UnknownNameError, match="no public weights"):
+    with pytest.raises(UnknownNameError, match="no public weights. Give the path .* in Python, weights=None"):
         zoo.load("R200x3")
     with pytest.raises(UnknownNameError, match="Did you mean augreg-i21k"):
         zoo.load("ViT-B/16:augreg-21k")

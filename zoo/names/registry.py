@@ -155,7 +155,8 @@ def checkpoint_of_tag(head, tag):
     rows = {row.tag: row for row in checkpoints() if row.variant == head}
     if not rows:
         raise UnknownNameError(
-            f"{head} has no public weights. Load it with weights=None, or with the path of weights of your own."
+            f"{head} has no public weights. Give the path of a checkpoint of your own; in Python, weights=None makes "
+            "random ones."
         )
     tag = tag or default_tag(head)
     if tag in rows:
