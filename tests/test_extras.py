@@ -155,3 +155,11 @@ def test_a_backend_that_is_missing_is_named_with_another(tmp_path, backend, advi
     code = f"import hiding; hiding.hide([{backend!r}]); import keras_vit; keras_vit.zoo.load('ViT-Mini/4')"
     done = run(code, tmp_path, KERAS_BACKEND=backend)
     assert f"Keras' backend '{backend}' needs" in done.stderr and advice in done.stderr
+
+
+def test_a_backend_that_keras_does_not_have(tmp_path):
+    code = "import sys; sys.argv = ['keras-vit', 'preview', '--data', 'digits']; from keras_vit import cli; cli.main()"
+    done = run(code, tmp_path, KERAS_BACKEND="jaxx")
+    assert done.returncode == 1 and re.fullmatch(
+        r"keras-vit: .*jaxx. Set KERAS_BACKEND to tensorflow, .*\n", done.stderr
+    )

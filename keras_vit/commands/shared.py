@@ -134,8 +134,10 @@ def import_keras(find_devices: bool = True) -> None:
     Several workers must find each other before the devices are found; a training does so itself.
     """
     with standard_error_closed():
-        import keras
-
+        try:
+            import keras
+        except ValueError as error:
+            raise ConfigError(f"{error}. Set KERAS_BACKEND to tensorflow, jax or torch.") from error
         if find_devices and keras.backend.backend() == "tensorflow":
             import tensorflow as tf
 
