@@ -666,7 +666,7 @@ STATEMENTS = (
         lambda: {line["images_seen"] for line in Table("data-size").lines if line["updates"] == "2400"} == {"153600"},
     ),
     (
-        "no gain from 40,000 images to 400,000 shows; the hybrid loses 5.6 points, at another rate",
+        "no gain from 40,000 images to 400,000 shows; the hybrid loses 5.6 points: its search missed a better rate.",
         lambda: (
             images_gain("2,400", *IMAGES[1:]) == [0, 0, -5.6]
             and len({Table("data-size", "learning_rate")[f"hybrid, {where}"] for where in BUDGETS[3:5]}) == 2
