@@ -226,14 +226,16 @@ def summarize_tasks(settings, results, chosen):
     done = {task: results.found.get(task) for task in chosen}
     accuracies = {task: entry["accuracy"] for task, entry in done.items()}
     paper = training.RECIPES["finetune-vtab"]
-    seen = recipe_for(settings_of(chosen[0], settings), data.load(f"vtab/{chosen[0]}", "train")).images_seen
+    setting = results.found.get("setting")
+    recipe = recipe_for(settings_of(chosen[0], settings), data.load(f"vtab/{chosen[0]}", "train"))
+    seen = recipe.with_(**(setting or {})).images_seen
     return {
         "accuracies": accuracies,
         "means": vtab.average_groups(accuracies),
         "complete": len(accuracies) == len(vtab.TASKS) and seen >= paper.images_seen,
         "share_of_images": seen / paper.images_seen,
         "builders": {task: entry["builder"] for task, entry in done.items()},
-        "setting": results.found.get("setting"),
+        "setting": setting,
     }
 
 

@@ -73,6 +73,7 @@ def test_a_trial_with_a_sweep(local, tiny, tmp_path, capsys, monkeypatch):
     assert asked == [(f"vtab/{task}", "train", out / "sweep" / task) for task in ("svhn", "eurosat")]
     rate = 0.01 * 8 / 512
     assert found["setting"] == {"learning_rate": pytest.approx(rate), "steps": 12}
+    assert found["share_of_images"] == pytest.approx(12 * 8 / (2500 * 512))
     written = json.loads((out / "results.json").read_text())
     assert [mean for _, mean in written["found"]["sweep"]] == pytest.approx([0.5, 0.65, 0.45, 0.1])
     assert written["summary"] == found and not found["complete"]
