@@ -255,7 +255,7 @@ def with_answers(batches: tf.data.Dataset, teacher: keras.Model, seen: Preproces
 
     def label(images, labels, *weights):
         pixels = images * np.array(seen.std, "float32") + np.array(seen.mean, "float32")
-        pixels = tf.image.resize(pixels, own.image_size, own.interpolation, antialias=True)
+        pixels = tf.clip_by_value(tf.image.resize(pixels, own.image_size, own.interpolation, antialias=True), 0, 1)
         inputs = (pixels - np.array(own.mean, "float32")) / np.array(own.std, "float32")
         answers = tf.ensure_shape(tf.numpy_function(answer, [inputs], tf.float32), (images.shape[0], classes))
         return images, answers, *weights

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
 import keras_vit
 from keras_vit import data, models, training, zoo
@@ -61,6 +62,18 @@ def test_mixtures_are_answered_as_mixtures_and_sizes_may_differ():
     logits = np.asarray(model(tf.image.resize(images, (16, 16))), "float64")
     expected = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
     np.testing.assert_allclose(answers, expected, atol=1e-5)
+
+
+def test_a_bicubic_teacher_sees_the_pixels_that_there_are():
+    """Bicubic overshoots at edges; Pillow, and our own preprocessing, keep such pixels within black and white."""
+    model = make_teacher(preprocessing=Preprocessing((16, 16), interpolation="bicubic"))
+    pixels = np.random.default_rng(0).choice(np.uint8([0, 255]), (4, 8, 8, 3))
+    batches = tf.data.Dataset.from_tensors((pixels / np.float32(127.5) - 1, np.arange(4)))
+    ((_, answers),) = training.with_answers(batches, model, Preprocessing((8, 8))).as_numpy_iterator()
+    seen = np.stack([Image.fromarray(image).resize((16, 16), Image.Resampling.BICUBIC) for image in pixels])
+    logits = np.asarray(model(seen / np.float32(127.5) - 1), "float64")
+    expected = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    np.testing.assert_allclose(answers, expected, atol=5e-3)
 
 
 @pytest.mark.slow
