@@ -220,6 +220,8 @@ def test_any_builder_by_its_tfds_name(prepared):
         examples_of("tfds:cifar10", "trian", folder)
     with pytest.raises(data.DataError, match="image and its class"):
         examples_of("tfds:clevr", "train", prepared("clevr"))
+    with pytest.raises(data.DataError, match="image and its class"):
+        examples_of("tfds:imdb_reviews", "train", prepared("imdb_reviews"))  # texts and their classes
     with pytest.raises(data.DataError, match="has no 'no_such_builder'"):
         examples_of("tfds:no_such_builder", "train", folder)
     with pytest.raises(data.DataError, match="not prepared"):

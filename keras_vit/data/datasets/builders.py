@@ -120,8 +120,10 @@ def full_name(name, *, data_dir=None, download=True):
 
 def row_of_builder(builder):
     """A row for a builder that is not in CATALOGUE, with its own splits; if it lacks validation, a tenth of train."""
-    splits, keys = builder.info.splits, builder.info.supervised_keys
-    if not keys or not hasattr(builder.info.features[keys[1]], "num_classes"):
+    from tensorflow_datasets.core.features import Image
+
+    splits, keys, features = builder.info.splits, builder.info.supervised_keys, dict(builder.info.features.items())
+    if not keys or not isinstance(features.get(keys[0]), Image) or not hasattr(features.get(keys[1]), "num_classes"):
         raise DataError(f"{builder.name} does not say which of its features are the image and its class.")
     held_out = "validation" not in splits
     return DatasetRow(
