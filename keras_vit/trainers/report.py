@@ -211,9 +211,9 @@ def judge(run, model, recipe, splits, tell):
     if splits.train.objective:
         metric, score = finish_masked_patches(run, model, judged or splits.train, judged, batch_size)
         if metric == "accuracy":
-            tell(f"{name} accuracy of the corrupted patches' colours: {score:.1%}.")
+            tell(f"{name} accuracy of the corrupted patches' colours after the last step: {score:.1%}.")
         elif metric:
-            tell(f"{name} error of the corrupted patches' pixels, squared: {score:.4f}.")
+            tell(f"{name} error of the corrupted patches' pixels after the last step, squared: {score:.4f}.")
     elif judged:
         path = run.folder / "best.weights.npz"
         if (row := find_row(path)) is not None and path.is_file():

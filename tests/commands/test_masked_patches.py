@@ -22,7 +22,7 @@ def test_from_masked_patches_to_a_classifier(keras_vit, tmp_path):
     assert done.status == 0, done.err
     said = " ".join(done.out.split())
     assert "8 of 16 patches corrupted to predict them (mean-colour)" in said
-    assert "Test accuracy of the corrupted patches' colours" in said and "10 classes" not in said
+    assert "Test accuracy of the corrupted patches' colours after the last step" in said and "10 classes" not in said
     assert np.asarray(Image.open(out / "masked_patches.png").convert("L")).std() > 20
     assert not (out / "mistakes.png").exists() and (out / "best.weights.npz").exists()
     whole = keras.saving.load_model(out / "masked_patches.keras")
