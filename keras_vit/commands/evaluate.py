@@ -25,6 +25,7 @@ from keras_vit.data.datasets.schemes import find_scheme, require_dataset
 from keras_vit.errors import ConfigError
 from keras_vit.evaluation.paper import describe_published, find_published, name_variant
 from keras_vit.files import write_whole
+from keras_vit.trainers.plan import require_outside_dataset
 from keras_vit.training.runs.folder import describe_weights, read_config
 
 MOST = 20  # classes to print; if there are more, half as many, the least recognized
@@ -177,6 +178,8 @@ def evaluate_model(
     """
     path = require_model(model)
     require_dataset(dataset)
+    if out is not None:
+        require_outside_dataset(out, dataset)
     import_keras()
     from keras_vit import inference
     from keras_vit.evaluation.evaluating import predict_examples, score_predictions

@@ -27,6 +27,7 @@ from keras_vit.errors import ConfigError, DataError, ImageError
 from keras_vit.files import make_folder, write_whole
 from keras_vit.images.pillow import read_image
 from keras_vit.models.variants import VARIANTS
+from keras_vit.trainers.plan import require_outside_dataset
 from keras_vit.trainers.provenance import name_model, read_dataset
 from keras_vit.trainers.settings import Settings
 from keras_vit.training.runs.folder import model_of
@@ -148,6 +149,7 @@ def deduplicate(
     others = against or [dataset]
     for name in {dataset, *others}:
         require_dataset(name)
+        require_outside_dataset(out, name)
     import_keras()
     train = data.load(dataset, split)
     try:
@@ -216,6 +218,7 @@ def inspect_model(
         )
     if dataset:
         require_dataset(dataset)
+        require_outside_dataset(out, dataset)
     elif split:
         raise ConfigError("--split is of --data. Name a dataset, or leave --split out.")
     import_keras()

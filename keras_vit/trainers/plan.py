@@ -22,10 +22,10 @@ from keras_vit.zoo.names import registry
 
 
 def require_outside_dataset(out, dataset):
-    """Refuses a run's folder inside the dataset's folder, where the run's own images would be read as a class."""
+    """Refuses a folder to write inside the dataset's folder, where it would be read as a class."""
     if would_read(dataset, out):
         raise ConfigError(
-            f"The run's folder {out} lies among the class folders of {dataset}, and would be read as one. "
+            f"The folder {out} lies among the class folders of {dataset}, and would be read as one. "
             "Choose a folder outside of it."
         )
 

@@ -65,6 +65,18 @@ def test_deduplicate_names_its_option_for_the_split(keras_vit, photos, tmp_path)
     assert done.status == 1 and "has no folder test" in done.err and "--against-split" in done.err
 
 
+def test_no_page_becomes_a_class_of_the_images(keras_vit, tmp_path, monkeypatch):
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        Image.new("RGB", (8, 8)).save(tmp_path / name / "0.png")
+    monkeypatch.chdir(tmp_path)
+    model = "ViT-Mini/4:fashion-mnist"
+    for words in (["deduplicate", "--against", "digits"], ["inspect", model], ["evaluate", model, "--out", "report"]):
+        status, _, err = keras_vit(*words, "--data", "folder:.")
+        assert status == 1 and "lies among the class folders of folder:., and would be read as one" in err, words
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+
+
 @pytest.mark.slow
 def test_training_without_duplicates(keras_vit, photos, tmp_path):
     keras_vit("deduplicate", "--data", photos, "--split", ALL, "--out", tmp_path)
