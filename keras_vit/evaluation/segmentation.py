@@ -97,7 +97,7 @@ def mean_iou(
         raise ConfigError(f"{examples.name} has no masks. Expected masks:FOLDER, a folder with images/ and masks/.")
     if model.config.classifier != "patches":
         raise ConfigError(
-            f"{model.name} gives an image one class, but {examples.name} has one for each pixel. Fine-tune a model on "
+            f"The model gives an image one class, but {examples.name} has one for each pixel. Fine-tune a model on "
             "it: keras-vit finetune --task segmentation."
         )
     names, batches = matched_batches(model, examples, batch_size)

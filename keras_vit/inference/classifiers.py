@@ -109,7 +109,7 @@ def open_classifier(
     else:
         is_vector = gives_vectors(model) or not model.config.num_classes  # as of each patch
     if is_vector:
-        raise ConfigError(f"{model.name} has no head: its output is features, not classes. Choose a model with a head.")
+        raise ConfigError("The model has no head: its output is features, not classes. Choose a model with a head.")
     return model
 
 

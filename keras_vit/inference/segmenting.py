@@ -60,7 +60,7 @@ def segment_each(
     model = open_classifier(model)
     if model.config.classifier != "patches":
         raise ConfigError(
-            f"{model.name} gives an image one class, not each pixel. Fine-tune a model on masks: keras-vit finetune "
+            "The model gives an image one class, not each pixel. Fine-tune a model on masks: keras-vit finetune "
             "--task segmentation --data masks:FOLDER."
         )
     if batch_size < 1 or model.config.num_classes > UNSEEN:

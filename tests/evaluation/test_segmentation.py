@@ -83,7 +83,7 @@ def test_mean_iou_is_scikit_learns(folder):
 
 def test_other_models_and_examples_are_refused(folder):
     examples, classifier = data.load(f"masks:{folder}"), zoo.load("ViT-Test/4", weights=None, labels=shapes.NAMES)
-    with pytest.raises(ConfigError, match="gives an image one class, .* keras-vit finetune --task segmentation"):
+    with pytest.raises(ConfigError, match="^The model gives an image one class, .* --task segmentation"):
         evaluation.mean_iou(classifier, examples)
     with pytest.raises(ConfigError, match="digits has no masks. Expected masks:FOLDER"):
         evaluation.mean_iou(dense(), data.load("digits"))

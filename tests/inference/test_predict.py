@@ -187,7 +187,7 @@ def test_arguments(model):
     for arguments in ({"top": 0}, {"top": 2.5}, {"batch_size": 0}, {"batch_size": "3"}):
         with pytest.raises(ConfigError, match="must be positive: a whole number"):
             keras_vit.predict(model, PIXELS, **arguments)
-    with pytest.raises(ConfigError, match="has no head"):
+    with pytest.raises(ConfigError, match="^The model has no head"):
         keras_vit.predict(zoo.load("ViT-Test/4", weights=None, num_classes=0, num_layers=1), PIXELS)
     with pytest.raises(ConfigError, match="its output is features, not classes"):  # a projection, as CLIP's
         keras_vit.predict(zoo.load("ViT-Test/4", weights=None, num_classes=8, head_bias=False), PIXELS)
