@@ -52,7 +52,8 @@ def test_fewshot_of_a_folder_without_test_images(keras_vit, model, tmp_path):
     assert not status and [line.split()[0] for line in out.splitlines()] == ["shots", "2"]
     assert err.strip() == f"Tested on the split validation of folder:{tmp_path / 'photos'}."
     status, _, err = keras_vit(*arguments, "--split", "test")
-    assert status == 1 and "has no folder test. Add one, or use the split 'validation'." in err
+    advice = "Add one, or use the split 'validation', as a training without --test does."
+    assert status == 1 and f"has no folder test. {advice}" in err
 
 
 @pytest.mark.slow

@@ -137,7 +137,7 @@ def choose_examples(dataset, names, stated, find, folder=""):
     """
     if "test" in names and "test" not in stated:
         missing = "folder test. Add one, or use" if folder else "images of the split test. Use"
-        raise DataError(f"{dataset} has no {missing} the split 'validation'.")
+        raise DataError(f"{dataset} has no {missing} the split 'validation', as a training without --test does.")
     found = {name: find(name) for name in dict.fromkeys(name if name in stated else "train" for name in names)}
     if "validation" not in stated and ("train" in names) != ("validation" in names):  # both together are not divided
         train = found.pop("train")
