@@ -61,6 +61,7 @@ def write_list(predictions: "Iterable[Prediction]", file: IO[str]) -> None:
     file.write("\n]\n" if before == ",\n" else "[]\n")
 
 
+MASKS_AT_A_TIME = 8  # their logits are large
 WRITERS = {".csv": write_csv, ".json": write_list, ".jsonl": write_lines}
 
 
@@ -120,12 +121,12 @@ def predict_images(model, paths, writer, out, top, batch_size):
     return len(unreadable)
 
 
-def write_masks(model, names, folder):
+def write_masks(model, names, folder, batch_size):
     """Writes the class of every pixel of every image of `name_masks`; returns how many could not be read."""
     from keras_vit import inference
 
     skip, unreadable = skip_unreadable()
-    found = inference.segment_each(model, names, skip=skip)
+    found = inference.segment_each(model, names, batch_size, skip)
     with make_folder(folder / "masks"), make_folder(folder / "painted"), show_count("images", len(names)) as tell:
         for number, (path, pixels, mask) in enumerate(found, 1):
             write_mask(folder, f"{names[path]}.png", pixels / 255, mask, model.config.num_classes)
@@ -162,10 +163,10 @@ def tell_each(predictions, unreadable, tell):
         tell(number + len(unreadable))
 
 
-def require_new(folder, writer):
+def require_new(folder, writer, top):
     """Refuses a folder that is not empty: writing there could replace hand-made masks of the same names."""
-    if folder is not None and writer is not None:
-        raise ConfigError("Give --masks, or a file or format for classes (--out, --json, --csv), not both.")
+    if folder is not None and (writer is not None or top is not None):
+        raise ConfigError("Give --masks, or what is for an image's classes (--out, --json, --csv, --top), not both.")
     if folder is not None and folder.is_dir() and any(folder.iterdir()):
         raise ConfigError(f"{folder} is not empty. Give --masks a new folder.")
 
@@ -195,7 +196,9 @@ def predict(
         ),
     ],
     model: AskedModel = "ViT-B/16",
-    top: Annotated[int, typer.Option(min=1, help="How many classes to show for each image.")] = 5,
+    top: Annotated[
+        int | None, typer.Option(min=1, help="How many classes to show for each image; 5 by default.")
+    ] = None,
     out: Annotated[
         Path | None, ToFile(help="A file for the predictions, .csv, .json or .jsonl; an existing one is replaced.")
     ] = None,
@@ -203,7 +206,7 @@ def predict(
         Path | None,
         ToFolder(
             help="A new folder for the class of every pixel, of a model that segments: masks/ gets PNG of class "
-            "numbers, painted/ their colours over the images."
+            f"numbers, painted/ their colours over the images. At most {MASKS_AT_A_TIME} images are read at a time."
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one line for each image.")] = False,
@@ -222,7 +225,7 @@ def predict(
     writer = choose_writer(out, as_json, as_csv)
     require_images(images)
     require_model(model)
-    require_new(masks, writer)
+    require_new(masks, writer, top)
     import_keras()
     from keras_vit.inference import open_classifier
     from keras_vit.inference.listing import list_images
@@ -231,7 +234,7 @@ def predict(
     names = name_masks(paths) if masks else {}
     opened = open_classifier(model, like)
     if masks:
-        failed = write_masks(opened, names, masks)
+        failed = write_masks(opened, names, masks, min(batch_size, MASKS_AT_A_TIME))
     else:
-        failed = predict_images(opened, paths, writer, out, top, batch_size)
+        failed = predict_images(opened, paths, writer, out, top or 5, batch_size)
     raise typer.Exit(1 if failed else 0)

@@ -102,10 +102,22 @@ def test_the_command_writes_masks_that_can_be_trained_on(tmp_path):
     assert data.load(f"masks:{tmp_path / 'new'}").class_names == tuple("abc")
     again = run("--masks", str(tmp_path / "new"))
     assert again.exit_code and "is not empty" in str(again.exception)
-    both = run("--masks", str(tmp_path / "x"), "--json")
-    assert both.exit_code and "not both" in str(both.exception)
+    for words in (["--json"], ["--top", "3"]):
+        both = run("--masks", str(tmp_path / "x"), *words)
+        assert both.exit_code and "not both" in str(both.exception), words
+
+
+def test_the_command_reads_no_more_images_at_a_time_than_asked(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(inference, "segment_each", lambda model, names, size, skip: asked.append(size) or iter(()))
+    dense().save(tmp_path / "model.keras")
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    words = ["predict", str(tmp_path / "a.png"), "--model", str(tmp_path / "model.keras"), "--masks"]
+    for number, size in enumerate((["--batch-size", "1"], [])):
+        assert not CliRunner().invoke(app, [*words, str(tmp_path / str(number)), *size]).exit_code
+    assert asked == [1, 8]
 
 
 def test_what_has_no_masks():
-    with pytest.raises(ConfigError, match="gives an image one class, not each pixel. Fine-tune"):
+    with pytest.raises(ConfigError, match="^The model gives an image one class, not each pixel. Fine-tune"):
         inference.segment("ViT-Mini/4:fashion-mnist", np.zeros((8, 8), "uint8"))
