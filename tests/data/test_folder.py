@@ -6,6 +6,8 @@ import logging
 import os
 import shutil
 import struct
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -470,3 +472,26 @@ def test_broken_fashion_mnist(fashion, change, sentence):
     change(fashion / "train-labels-idx1-ubyte.gz")
     with pytest.raises(data.DataError, match=sentence):
         data.load(f"fashion_mnist:{fashion}")
+
+
+@pytest.mark.slow
+def test_a_script_that_images_stop_ends(tmp_path):
+    """The readers, threads that call Python, do not hold up or abort its shutdown after an uncaught error."""
+    for number in range(80):
+        path = tmp_path / "photos" / "ab"[number % 2] / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (16, 16), (number, 0, 0)).save(path) if number % 4 else path.write_text("no picture")
+    code = (
+        "import time\n"
+        "from keras_vit import data\n"
+        "from keras_vit.data.reading import batches as reading\n"
+        "find = reading.why_unreadable\n"
+        "reading.why_unreadable = lambda *image: time.sleep(0.05) or find(*image)\n"  # some still read at the end
+        "def main():\n"
+        "    batches = iter(data.load('folder:photos').train(16))\n"
+        "    with data.data_errors():\n"
+        "        list(batches)\n"
+        "main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1 and "at most 10 are skipped" in done.stderr, done

@@ -3,8 +3,11 @@ without losing others; too many raise an error. Errors are caught per chunk, not
 every example would take a quarter of the time of decoding a small JPEG.
 """
 
+import atexit
+import gc
 import os
 import re
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +18,13 @@ import tensorflow as tf
 from keras_vit.console import log
 from keras_vit.data.reading.sources import whole_image
 from keras_vit.errors import DataError, ImageError
+
+
+@atexit.register
+def drop_uncaught_error():
+    """Frees the iterators that an uncaught error keeps: Python's shutdown could wait for their readers for ever."""
+    sys.last_traceback = sys.last_value = sys.last_exc = None
+    gc.collect()
 
 
 @contextmanager
