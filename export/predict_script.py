@@ -22,56 +22,18 @@ with contextlib.suppress(ModuleNotFoundError):
 
 # In a bundle, the imported code is written out here.
 from keras_vit.images.pillow import FORMATS, MOST_PIXELS, to_array
-from keras_vit.images.pixels import crop_offset, size_before_crop
+from keras_vit.images.pixels import resize_and_crop, size_before_crop
 
 HERE = Path(__file__).resolve().parent
 ImageError = ValueError  # raised in the code that is written out
 
 
-def linear(x):
-    return np.maximum(1 - np.abs(x), 0)
-
-
-def cubic(x):
-    x = np.abs(x)
-    return np.where(x < 1, (1.5 * x - 2.5) * x * x + 1, np.where(x < 2, ((2.5 - 0.5 * x) * x - 4) * x + 2, 0))
-
-
-def lanczos(x):
-    return np.where(np.abs(x) < 3, np.sinc(x) * np.sinc(x / 3), 0)
-
-
-KERNELS = {"bilinear": linear, "bicubic": cubic, "lanczos3": lanczos, "nearest": None}
-
-
-def resampling_matrix(source, target, kernel, antialias):
-    """The matrix (target, source) that resizes a line of `source` pixels to `target`."""
-    scale = source / target
-    if kernel is None:
-        return np.eye(source)[np.minimum((np.arange(target) + 0.5) * scale, source - 1).astype(int)]
-    width = max(scale, 1) if antialias else 1
-    centres = (np.arange(target) + 0.5) * scale - 0.5
-    weights = kernel((np.arange(source) - centres[:, None]) / width)
-    return weights / weights.sum(axis=1, keepdims=True)
-
-
-def resize(x, size, interpolation, antialias):
-    """Resizes (h, w, c) to (*size, c), the width first; as in Pillow, both steps clip pixels to [0, 255]."""
-    for axis, line in ((1, "jw,hwc->hjc"), (0, "ih,hwc->iwc")):
-        matrix = resampling_matrix(x.shape[axis], size[axis], KERNELS[interpolation], antialias)
-        x = np.clip(np.einsum(line, matrix, x, optimize=True), 0, 255)
-    return x
-
-
 def preprocess(x, image_size, crop, interpolation, mean, std, crop_mode="center"):
     """uint8 (h, w, c) to the model's input, float32 (*image_size, c)."""
-    rules = SimpleNamespace(image_size=image_size, crop=crop, crop_mode=crop_mode)
+    rules = SimpleNamespace(image_size=image_size, crop=crop, crop_mode=crop_mode, interpolation=interpolation)
     size = size_before_crop(np.array(x.shape[:2], "float64"), rules).astype(int)
     require_few_pixels(size)
-    x = resize(x.astype("float64"), size, interpolation, antialias=crop is not None)
-    top, left = crop_offset(size, image_size)
-    x = x[top : top + image_size[0], left : left + image_size[1]]
-    return ((x / 255 - mean) / std).astype("float32")
+    return ((resize_and_crop(x, size, rules) / 255 - mean) / std).astype("float32")
 
 
 def require_few_pixels(size):

@@ -152,6 +152,47 @@ def crop_offset(size, image_size):
     return half + spare % 2 * (half % 2)  # halves to even, as torchvision rounds
 
 
+def linear(x):
+    return np.maximum(1 - np.abs(x), 0)
+
+
+def cubic(x):
+    x = np.abs(x)
+    return np.where(x < 1, (1.5 * x - 2.5) * x * x + 1, np.where(x < 2, ((2.5 - 0.5 * x) * x - 4) * x + 2, 0))
+
+
+def lanczos(x):
+    return np.where(np.abs(x) < 3, np.sinc(x) * np.sinc(x / 3), 0)
+
+
+KERNELS = {"bilinear": (linear, 1), "bicubic": (cubic, 2), "lanczos3": (lanczos, 3)}  # and their reach
+
+
+def average_lines(lines, centres, scale, kernel, reach):
+    """Means of the lines (n, ...) around places between 0 and n, by a kernel that is `scale` lines wide."""
+    count = min(int(2 * reach * scale) + 2, len(lines))
+    first = np.clip(centres - reach * scale, 0, len(lines) - count).astype(int)
+    weights = kernel((first[:, None] + np.arange(count) + 0.5 - centres[:, None]) / scale)
+    weights = (weights / weights.sum(axis=1, keepdims=True)).astype("float32")
+    return np.stack([np.tensordot(row, lines[i : i + count], 1) for i, row in zip(first, weights, strict=True)])
+
+
+def resize_and_crop(images, size, preprocessing):
+    """Resizes images (..., h, w, c) to `size` and crops their centre: (..., *image_size, c) in [0, 255]."""
+    starts, method = crop_offset(np.array(size), preprocessing.image_size), preprocessing.interpolation
+    for axis in (1, 0) if method in OVERSHOOTING else (0, 1):
+        lines = np.ascontiguousarray(np.moveaxis(images, axis - 3, 0))
+        scale = len(lines) / size[axis]
+        centres = (starts[axis] + np.arange(preprocessing.image_size[axis]) + 0.5) * scale
+        if method == "nearest" or scale == 1:
+            lines = lines[centres.astype(int)]
+        else:
+            width = max(scale, 1) if preprocessing.crop else 1
+            lines = average_lines(lines, centres, width, *KERNELS[method]).clip(0, 255)
+        images = np.moveaxis(lines, 0, axis - 3)
+    return images
+
+
 def graph_size_before_crop(images, preprocessing):
     """`size_before_crop`, int64, for images (..., h, w, c) whose size is only known inside a TensorFlow graph."""
     import tensorflow as tf

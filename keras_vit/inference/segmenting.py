@@ -79,7 +79,7 @@ def segment_batches(model, images, batch_size, skip):
 
 def spread(classes, size, preprocessing):
     """Maps class numbers (h, w) of a model's input to the image, uint8 `size`, by the nearest pixel."""
-    whole = classes.shape if preprocessing.crop is None else preprocessing.size_before_crop(*size)
+    whole = preprocessing.size_before_crop(*size)
     places = [
         ((np.arange(length) + 0.5) * resized / length).astype(int) - start
         for length, resized, start in zip(size, whole, crop_offset(np.array(whole), classes.shape), strict=True)

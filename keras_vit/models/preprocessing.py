@@ -10,7 +10,7 @@ import numpy as np
 
 from keras_vit.errors import ConfigError, ImageError
 from keras_vit.images.pillow import MOST_PIXELS
-from keras_vit.images.pixels import crop_offset, passes, require_images, size_before_crop
+from keras_vit.images.pixels import crop_offset, passes, require_images, resize_and_crop, size_before_crop
 from keras_vit.models.config import is_number, pair, require
 
 LEAST_CROP = 0.01
@@ -86,9 +86,11 @@ class Preprocessing:
         )
 
     def __call__(self, images: Any) -> Any:
-        from keras import ops
+        from keras import backend, ops
 
         require_images(images, len(self.mean))
+        if isinstance(images, np.ndarray) and backend.backend() == "jax":  # which would compile for every size
+            return self.normalize(resize_and_crop(images, self.size_before_crop(*images.shape[1:3]), self))
         x = ops.cast(images, "float32")
         return self.normalize(self.resize_and_crop(x, ops))
 
@@ -121,7 +123,7 @@ class Preprocessing:
 
     def resize_and_crop(self, x, ops):
         height, width = ops.shape(x)[1:3]
-        size = self.image_size if self.crop is None else self.size_before_crop(height, width)
+        size = self.size_before_crop(height, width)
         antialias = self.crop is not None and self.interpolation != "nearest"
         for part in passes(height, size, self.interpolation):
             x = ops.clip(ops.image.resize(x, part, self.interpolation, antialias, data_format="channels_last"), 0, 255)
@@ -142,6 +144,8 @@ class Preprocessing:
 
     def size_before_crop(self, height, width):
         """(height, width) to which an image of the given height and width is resized before the central crop."""
+        if self.crop is None:
+            return self.image_size
         size = tuple(map(int, size_before_crop(np.array([height, width], "float64"), self)))
         tallest = max(size[0], height)  # while its width is resized
         if tallest * size[1] > MOST_PIXELS:

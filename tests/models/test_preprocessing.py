@@ -104,6 +104,22 @@ def test_edges_do_not_leave_the_range_of_pixels(size, image, interpolation, filt
         assert np.abs(pixels - expected).max() < 1.5, name
 
 
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="the other backends compile nothing for a size")
+def test_pictures_of_another_size_are_not_compiled_for():
+    import jax
+
+    compiled, rules = [], Preprocessing((24, 32), 1.0, "bilinear", (0.0,) * 3, (1.0,) * 3, "squash")
+    jax.monitoring.register_event_duration_secs_listener(lambda name, *_, **about: compiled.append(name))
+    for size in ((120, 160), (97, 131), (50, 20)):
+        pictures = np.stack([np.resize(IMAGE, (*size, 3)), np.resize(IMAGE[::-1], (*size, 3))])
+        expected = [Image.fromarray(x).resize((32, 24), Image.Resampling.BILINEAR) for x in pictures]
+        found = np.asarray(rules(pictures)) * 255
+        assert compiled or size != (120, 160)
+        assert not compiled or size == (120, 160)
+        np.testing.assert_allclose(found, np.stack(expected).astype("float32"), atol=1.01)
+        compiled.clear()
+
+
 @pytest.mark.parametrize(("height", "width"), [(427, 640), (640, 427), (200, 301), (301, 200), (256, 512)])
 def test_sizes_are_rounded_as_torchvision_does(height, width):
     """The short side to 224 / 0.9 rounded down; the long one cut off to whole pixels (torchvision's Resize)."""
