@@ -1,6 +1,6 @@
 """LoRA (arXiv 2106.09685) in Keras' layers: adds two thin factors to a kernel, and merges them into it.
 
-When Keras saves a layer that computes in bfloat16, its own merging rounds the kernel. Only `add_factors` imports Keras.
+When Keras saves a layer that computes in bfloat16, its own merging rounds the kernel. Keras is imported when needed.
 """
 
 import contextlib
@@ -41,8 +41,22 @@ def without_lora(model):
     """A model that computes the same by plain kernels, without LoRA's factors; the model itself if it has none."""
     if not layers_with_lora(model):
         return model
-    twin = type(model).from_config(drop_ranks(model.get_config()))
-    twin.set_weights([array for _, array in weights_without_lora(model)])
+    return rebuild(model, drop_ranks(model.get_config()))
+
+
+def rebuild(model, config):
+    """A model of a configuration with the weights of another, LoRA's factors added to its kernels."""
+    import keras
+
+    arrays = [array for _, array in weights_without_lora(model)]
+    if keras.backend.backend() != "jax":
+        twin = type(model).from_config(config)
+        twin.set_weights(arrays)
+        return twin
+    with keras.StatelessScope():  # draws no random values, since JAX would compile that for each shape
+        twin = type(model).from_config(config)
+        for weight, array in zip(twin.weights, arrays, strict=True):
+            weight._initializer = lambda shape, dtype, array=array: array.astype(dtype)
     return twin
 
 

@@ -10,9 +10,10 @@ import numpy as np
 
 from keras_vit.console import log
 from keras_vit.errors import ConfigError, quote_some
-from keras_vit.evaluation.predictions import Predictions, choose_predict, collect, predict_batches
+from keras_vit.evaluation.predictions import Predictions, collect, predict_batches
 from keras_vit.evaluation.scores import Evaluation, Share, measure_calibration, score_classes
 from keras_vit.models.preprocessing import require_described, require_finite
+from keras_vit.models.vectors import choose_predict
 
 if TYPE_CHECKING:
     from keras_vit.data import Examples

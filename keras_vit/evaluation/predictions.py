@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import keras
@@ -17,6 +16,7 @@ from keras_vit.evaluation.scores import count_confusion
 from keras_vit.files import as_cell
 from keras_vit.masked_patches.model import draw_masked_patches as draw_masked_patches  # public in this room
 from keras_vit.models.preprocessing import require_finite, to_pixels, to_probabilities
+from keras_vit.models.vectors import choose_predict
 from keras_vit.pages import SHADES, write_figure
 
 MOST_CLASSES = 30
@@ -59,11 +59,6 @@ def score_batch(logits, labels, model):
     single = labels.ndim == 1
     right = order == labels[:, None] if single else np.take_along_axis(labels, order, -1) > 0
     return right.argmax(-1), probabilities.max(-1), order[:, 0], labels if single else np.zeros(len(labels), int)
-
-
-def choose_predict(model: keras.Model) -> Callable:
-    """The model's function from images to logits; compiled on JAX, whose single operations take many times longer."""
-    return model.predict_on_batch if keras.backend.backend() == "jax" else partial(model, training=False)
 
 
 def predict_batches(

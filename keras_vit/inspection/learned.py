@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 import numpy as np
-from keras import Model, ops, tree
+from keras import Model, ops
 
 from keras_vit.errors import ConfigError
 from keras_vit.inspection.attention import as_inputs, require_transformer
-from keras_vit.models.vectors import unit_vectors
+from keras_vit.models.vectors import unit_vectors, values_of
 
 
 def first_kernel(model):
@@ -107,8 +107,7 @@ def features(
         raise ConfigError(f"layers must be numbers of blocks from {-depth} to {depth - 1}. Received: {layers}.")
     outputs = [model.get_layer(f"encoderblock_{i % depth}").output for i in asked]
     rows, columns = model.config.grid_of(np.shape(images)[1:3])
-    found = tree.flatten(Model(model.inputs[0], outputs)(as_inputs(model, images), training=False))
-    found = np.stack([ops.convert_to_numpy(ops.cast(x, "float32")) for x in found])[:, :, -rows * columns :]
+    found = np.stack(values_of(model, outputs, as_inputs(model, images)))[:, :, -rows * columns :]
     if as_grid:
         found = found.reshape(*found.shape[:2], rows, columns, -1)
     return found[0] if layers is not None and np.asarray(layers).ndim == 0 else found
@@ -156,9 +155,7 @@ def class_activation(model: Model, images: np.ndarray, classes: int | Sequence[i
     pools = [layer for layer in model.layers if layer.name == "pool" and len(layer.input.shape) == 4]
     if not pools or not model.config.num_classes:
         raise ConfigError("class_activation takes a ResNet with a head. For a VisionTransformer there is rollout.")
-    outputs = [pools[0].input, model.outputs[0]]
-    cells, logits = Model(model.inputs[0], outputs)(as_inputs(model, images), training=False)
-    cells, logits = (ops.convert_to_numpy(ops.cast(x, "float32")) for x in (cells, logits))
+    cells, logits = values_of(model, [pools[0].input, model.outputs[0]], as_inputs(model, images))
     asked = logits.argmax(-1) if classes is None else np.broadcast_to(classes, len(logits))
     if not ((0 <= asked) & (asked < logits.shape[-1])).all():
         raise ConfigError(f"classes must be numbers from 0 to {logits.shape[-1] - 1}. Received: {classes}.")

@@ -3,6 +3,7 @@
 from typing import Any, Literal
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_vit.layers import fast
@@ -57,13 +58,14 @@ class StandardizedConv2D(ConfiguredLayer):
         shape = (self.kernel_size, self.kernel_size, input_shape[-1], self.filters)
         self.kernel = self.add_weight(name="kernel", shape=shape, initializer="lecun_normal", autocast=False)
 
+    def standardize(self, w, xp):
+        w = w - xp.mean(w, axis=(0, 1, 2), keepdims=True)
+        variance = xp.mean(xp.square(w), axis=(0, 1, 2), keepdims=True)
+        return w / (xp.sqrt(variance + self.variance_epsilon) + self.std_epsilon)
+
     def standardized_kernel(self):
         w = widen(self.kernel)
-        if self.folded:
-            return w
-        w = w - ops.mean(w, axis=(0, 1, 2), keepdims=True)
-        variance = ops.mean(ops.square(w), axis=(0, 1, 2), keepdims=True)
-        return w / (ops.sqrt(variance + self.variance_epsilon) + self.std_epsilon)
+        return w if self.folded else self.standardize(w, ops)
 
     @fast.standardized_convolution
     def call(self, x):
@@ -73,7 +75,8 @@ class StandardizedConv2D(ConfiguredLayer):
 
     def fold(self):
         """Stores the standardized kernel in place of the kernel, for inference."""
-        self.kernel.assign(self.standardized_kernel())
+        kernel = ops.convert_to_numpy(self.kernel).astype("float64")
+        self.kernel.assign(self.standardize(kernel, np))  # in NumPy: JAX would compile it for every shape
         self.folded = True
 
     def convolve(self, x, kernel):

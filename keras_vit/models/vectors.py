@@ -1,7 +1,8 @@
 """One vector per image: the names of a model's vectors, and the functions that compute them."""
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import keras
@@ -12,7 +13,7 @@ from keras_vit.errors import ConfigError
 from keras_vit.layers import AveragePatches, TakeClassToken
 from keras_vit.models.config import Vector
 
-PARTS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # {model: {vector: sub-model}}, compiled once each
+PARTS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # {model: {key: sub-model}}, compiled once each
 
 
 def unit_vectors(vectors: np.ndarray) -> np.ndarray:
@@ -89,14 +90,31 @@ def part_of(model, vector):
     return DistributedModel(model.inputs[0], pool(model.get_layer("encoder_norm").output))
 
 
+def keep_part(model, key, make):
+    """The sub-model that `make` makes, once for each key."""
+    parts = PARTS.setdefault(model, {})
+    if key not in parts:
+        parts[key] = make()
+    return parts[key]
+
+
 def sub_model(model, name):
-    """`part_of` for a name that the model has, made once; an exported model has one vector, its output."""
+    """`part_of` for a name that the model has; an exported model has one vector, its output."""
     if not isinstance(model, keras.Model) or name == "output" or (name == "features" and not model.config.num_classes):
         return model
-    parts = PARTS.setdefault(model, {})
-    if name not in parts:
-        parts[name] = part_of(model, name)
-    return parts[name]
+    return keep_part(model, name, lambda: part_of(model, name))
+
+
+def choose_predict(model: keras.Model) -> Callable:
+    """The model's function from images to outputs; compiled on JAX, whose single operations take many times longer."""
+    return model.predict_on_batch if keras.backend.backend() == "jax" else partial(model, training=False)
+
+
+def values_of(model: keras.Model, tensors: Sequence[Any], images: Any) -> list[np.ndarray]:
+    """The values, float32, of tensors of the model's graph for images as the graph takes them."""
+    part = keep_part(model, tuple(map(id, tensors)), lambda: DistributedModel(model.inputs[0], tensors))
+    found = keras.tree.flatten(choose_predict(part)(images))
+    return [keras.ops.convert_to_numpy(keras.ops.cast(x, "float32")) for x in found]
 
 
 def forget_traces(model: keras.Model) -> None:

@@ -211,6 +211,23 @@ def test_colours_are_principal_components():
     assert inspection.feature_colours(grids[:1, :1, :2]).shape == (1, 1, 2, 3)  # fewer patches than colours
 
 
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="the other backends compile no single operations")
+def test_a_resnet_is_inspected_and_copied_by_few_programs(resnet):
+    import jax
+
+    compiled, images = [], np.random.default_rng(0).uniform(-1, 1, (2, 64, 96, 3)).astype("float32")
+    jax.monitoring.register_event_duration_secs_listener(lambda name, *_, **about: compiled.append(name))
+
+    def count(call):
+        jax.clear_caches()
+        compiled.clear()
+        call()
+        return sum("backend_compile" in name for name in compiled)
+
+    assert 0 < count(lambda: inspection.class_activation(resnet, images)) < 15
+    assert 0 < count(lambda: models.fold(resnet)) < 40
+
+
 def test_the_mean_of_a_class_activation_is_the_logit(resnet):
     images = np.random.default_rng(2).uniform(-1, 1, (2, 64, 96, 3)).astype("float32")
     logits = keras.ops.convert_to_numpy(resnet(images))
