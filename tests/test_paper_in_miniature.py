@@ -463,15 +463,18 @@ def replicas_lie_apart():
     return round(abs(alone - two), 1), round(max(seeds) - min(seeds), 1), float(lines[1]["difference of weights"])
 
 
+BOTH_SPLITS = " --split train+validation"
+
+
 def commands_that_ship():
     """{name: its commands, as a table has them}, from the registry."""
     return {row.name: row.record["command"].replace("\n", "; ") for row in checkpoints() if row.file}
 
 
 def what_held_out_images_chose_ships():
-    """Of each model and dataset the best on the images held out, which emoji then learned from too."""
+    """Of each model and dataset the best on the images held out, which R20x0.5 then learned from too."""
     lines = [line for line in read(RESULTS / "shipped.csv") if line["held_out_accuracy"]]
-    chosen = [found.replace(" --split train+validation", "") for found in commands_that_ship().values()]
+    chosen = [found.replace(BOTH_SPLITS, "") for found in commands_that_ship().values()]
     for found in chosen:
         own = [line for line in lines if line["command"].startswith(found.partition(" --recipe")[0])]
         best = max(own, key=lambda line: float(line["held_out_accuracy"]))
@@ -482,9 +485,9 @@ def what_held_out_images_chose_ships():
 
 def seeds_beside_the_stages(name):
     """The seeds of those that are no stage of what ships."""
-    stages = commands_that_ship()[name]
+    stages = commands_that_ship()[name].replace(BOTH_SPLITS, "")
     lines = runs_with_a_test("fashion_mnist", name.partition(":")[0])
-    return [int(line["seed"]) for line in lines if not stages.startswith(line["command"])]
+    return [int(line["seed"]) for line in lines if not stages.startswith(line["command"].replace(BOTH_SPLITS, ""))]
 
 
 def runs_with_a_test(data, model):
@@ -493,12 +496,12 @@ def runs_with_a_test(data, model):
     return [line for line in lines if data in line["command"] and f"--model {model} " in line["command"]]
 
 
-def seeds_give(data, model="R20x0.5"):
-    """{seed: the test accuracy in per cent of the run with that seed}."""
-    lines = runs_with_a_test(data, model)
+def seeds_give(data, words="", without="\n", digits=1):
+    """{seed: the test accuracy of R20x0.5 in per cent} of the commands with some words, and without others."""
+    lines = [x for x in runs_with_a_test(data, "R20x0.5") if words in x["command"] and without not in x["command"]]
     found = {int(x["seed"]): (float(x["test_accuracy"]), int(x["test_images"])) for x in lines}
     assert len(found) == len(lines)
-    return {seed: round(100 * round(accuracy * images) / images, 1) for seed, (accuracy, images) in found.items()}
+    return {seed: round(100 * round(accuracy * images) / images, digits) for seed, (accuracy, images) in found.items()}
 
 
 def stages_give(column):
@@ -654,27 +657,20 @@ STATEMENTS = (
         searches_end_between_worse_pairs,
     ),
     (
-        "Over the hybrid it falls after 7,200 updates from 4 points to 2 with 40,000 images, and with 400,000 no "
-        "difference shows.",
-        lambda: (
-            round_all(lead(where, over="hybrid") for where in BUDGETS[5:]) == [4, 2, 0]
-            and images_change_the_lead("7,200", over="hybrid") < 0 == lead(BUDGETS[-1], over="hybrid")
-        ),
+        "Over the hybrid it is 4 points after 7,200 updates with 4,000 images; with more no difference shows.",
+        lambda: round_all(lead(where, over="hybrid") for where in BUDGETS[5:]) == [4, 0, 0],
     ),
     (
         "2,400 updates look at 153,600 images.",
         lambda: {line["images_seen"] for line in Table("data-size").lines if line["updates"] == "2400"} == {"153600"},
     ),
     (
-        "no gain from 40,000 images to 400,000 shows; the hybrid loses 5.6 points: its search missed a better rate.",
-        lambda: (
-            images_gain("2,400", *IMAGES[1:]) == [0, 0, -5.6]
-            and len({Table("data-size", "learning_rate")[f"hybrid, {where}"] for where in BUDGETS[3:5]}) == 2
-        ),
+        "After them no gain from 40,000 images to 400,000 shows.",
+        lambda: images_gain("2,400", *IMAGES[1:]) == [0, 0, 0],
     ),
     (
-        "After 7,200 the ResNet gains 1.7 points and the hybrid 2.8; a gain of the ViT does not show.",
-        lambda: images_gain("7,200", *IMAGES[1:]) == [0, 1.7, 2.8],
+        "After 7,200 ResNet and hybrid gain 1.7 points; a gain of the ViT does not show.",
+        lambda: images_gain("7,200", *IMAGES[1:]) == [0, 1.7, 1.7],
     ),
     (
         "is ahead of both by 3 to 18 points; only after 7,200 updates with 4,000 images no difference shows.",
@@ -792,8 +788,15 @@ STATEMENTS = (
     ),
     (
         "R20x0.5 classifies 93.2 % of Fashion-MNIST's test images correctly (another seed: 93.3 %), 93.7 % after 12 "
-        "more epochs without mixing, 94.5 % after 32 at 112 pixels with mixing;",
-        lambda: {0: 93.2, 1: 93.3, 2: 93.7, 7: 94.5}.items() <= seeds_give("fashion-mnist").items(),
+        "more epochs without mixing,",
+        lambda: {0: 93.2, 1: 93.3, 2: 93.7}.items() <= seeds_give("fashion-mnist", without=BOTH_SPLITS).items(),
+    ),
+    (
+        "94.51 % after 32 at 112 pixels with mixing (94.49 % without the held-out images);",
+        lambda: (
+            seeds_give("fashion-mnist", BOTH_SPLITS, digits=2) == {7: 94.51}
+            and seeds_give("fashion-mnist", without=BOTH_SPLITS, digits=2)[7] == 94.49
+        ),
     ),
     (
         "and by the R20x0.5 of 52 for 24, classifies 93.3 % correctly; its stages gave 91.2, 92.5, 93.3 and 93.3 %.",
@@ -805,7 +808,11 @@ STATEMENTS = (
     ),
     (
         "76.7 % of Twemoji's (others: 76.3 and 76.1 %).",
-        lambda: seeds_give("EMOJI") == {0: 76.7, 1: 76.3, 2: 76.1},
+        lambda: seeds_give("EMOJI", "--epochs 90") == {0: 76.7, 1: 76.3, 2: 76.1},
+    ),
+    (
+        "An earlier choice for emoji, 60 epochs, gave 74.9 % on Twemoji.",
+        lambda: seeds_give("EMOJI", "--epochs 60") == {0: 74.9},
     ),
     (
         "With 25 examples of each class fine-tuning is better, by 4 points; with fewer no difference shows.",

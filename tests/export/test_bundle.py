@@ -273,7 +273,7 @@ def test_vectors_of_patches_are_no_classes(tmp_path):
     """The weights' accuracy is that of their head, which is not exported; predict.py prints what the model computes."""
     export_model("R20x0.5:fashion-mnist", tmp_path, to=["onnx"], dense=True)
     about, card = json.loads((tmp_path / "model.json").read_text()), (tmp_path / "README.md").read_text("utf-8")
-    assert about["probabilities"] is None and about["trained_on"].startswith("54,000 images")
+    assert about["probabilities"] is None and about["trained_on"].startswith("60,000 images")
     assert "evaluated" not in about and "ccuracy" not in card
     picture = np.random.default_rng(0).integers(0, 256, (28, 28, 3), "uint8")
     Image.fromarray(picture).save(tmp_path / "x.png")
