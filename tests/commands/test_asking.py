@@ -55,13 +55,14 @@ def test_evaluate(keras_vit, root, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_an_unreadable_image_is_named_once_and_mistakes_by_file(root, tmp_path):
     """In a process of its own, whose libraries write to its standard error too."""
+    photos = tmp_path / "photos"
     for name in LABELS:
-        (tmp_path / name).mkdir()
+        (photos / name).mkdir(parents=True)
         for source in (root / "photos" / name).iterdir():
-            Image.open(source).convert("RGB").save(tmp_path / name / f"{source.stem}.jpg")
-    torn = tmp_path / "cat/3.jpg"
+            Image.open(source).convert("RGB").save(photos / name / f"{source.stem}.jpg")
+    torn = photos / "cat/3.jpg"
     torn.write_bytes(torn.read_bytes()[:700])
-    command = (sys.executable, "-m", "keras_vit", "evaluate", root / "model.keras", "--data", f"folder:{tmp_path}")
+    command = (sys.executable, "-m", "keras_vit", "evaluate", root / "model.keras", "--data", f"folder:{photos}")
     environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
     done = subprocess.run([*command, "--out", tmp_path / "out"], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
