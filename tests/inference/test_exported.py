@@ -145,7 +145,7 @@ def test_a_description_is_stored(how, tmp_path):
 def test_files_that_no_export_wrote(root, tmp_path):
     (tmp_path / "torn.onnx").write_bytes((root / "dist/model.onnx").read_bytes()[:500])
     (tmp_path / "text.tflite").write_text("hello")
-    for name, sentence in {"torn.onnx": "is damaged", "text.tflite": "was not opened"}.items():
+    for name, sentence in {"torn.onnx": "is damaged", "text.tflite": "is damaged: it has no identifier"}.items():
         with pytest.raises(ExportError, match=f"{name} {sentence}"):
             inference.open_classifier(tmp_path / name)
     foreign = onnx.load(root / "dist/model.onnx")
