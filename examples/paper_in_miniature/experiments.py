@@ -118,7 +118,7 @@ POSITIONS = (
 
 def position_rows():
     for name, kind, place in POSITIONS:
-        yield Row(name, pretrain(replace(VIT, position_embedding=kind, position_embedding_at=place)))
+        yield Row(name, pretrain(replace(VIT, position_embedding=kind, position_embedding_at=place)), measure_transfer)
 
 
 def similarity_rows():
@@ -288,7 +288,9 @@ EXPERIMENTS = {
     "masked-patches": Experiment(
         "Appendix B.1.2", "Masked patch prediction before few labels", tuple(masked_patches_rows())
     ),
-    "positions": Experiment("Appendix D.4, Table 8", "Position embeddings", tuple(position_rows())),
+    "positions": Experiment(
+        "Appendix D.4, Table 8", "Position embeddings", tuple(position_rows()), ("accuracy", "few_shot_accuracy")
+    ),
     "similarity": Experiment(
         "Appendix D.4, Figure 10",
         "Similarity of position embeddings at two rates",
