@@ -46,7 +46,7 @@ def write_front_matter(about):
     task = "image-segmentation" if len(about["outputs"][0]["shape"]) == 4 else "image-classification"
     entries = {
         "library_name": "keras",
-        "pipeline_tag": task if about["labels"] else "image-feature-extraction",
+        "pipeline_tag": task if about["probabilities"] else "image-feature-extraction",
         "tags": ["keras-vit", *(entry["format"] for entry in about["artefacts"])],
     }
     if licence.casefold() in LICENCES:

@@ -266,6 +266,8 @@ def test_the_card_of_a_model_of_masks_says_so():
     front = yaml.safe_load(write_card({**about, "artefacts": [], "evaluated": measured}).split("---")[1])
     (result,) = front["model-index"][0]["results"]
     assert front["pipeline_tag"] == result["task"]["type"] == "image-segmentation"
+    unnamed = write_card({**about, "artefacts": [], "labels": None})
+    assert yaml.safe_load(unnamed.split("---")[1])["pipeline_tag"] == "image-segmentation"
     assert result["metrics"] == [{"type": "mean_iou", "value": 0.5}]
 
 
