@@ -1,5 +1,8 @@
 """Cost, against TensorFlow's own counter of operations, the built models, and the paper's Table 6."""
 
+import dataclasses
+from pathlib import Path
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -113,6 +116,36 @@ def test_core_days_of_table_2():
     for name, speed, days in (("ViT-L/16", 26.7, 680), ("ViT-H/14", 19.7, 2500)):
         exaflops = evaluation.pretraining_exaflops(models.variant(name).config, 14)
         assert evaluation.core_days(exaflops, speed) == pytest.approx(days, rel=0.01)
+
+
+def read_table(head):
+    """The cells, row by row, of the table of docs/experiments.md with this head."""
+    page = (Path(__file__).parents[2] / "docs" / "experiments.md").read_text("utf-8")
+    rows = page.partition(f"\n| {head} |")[2].partition("\n\n")[0].splitlines()[2:]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+
+
+def test_the_page_has_the_costs_of_axial_models():
+    rows = read_table("model at 224")
+    assert len(rows) == 6
+    for name, *said in rows:
+        cost = evaluation.cost(models.variant(name).config, 224)
+        values = cost.parameters / 1e6, cost.flops / 1e9, cost.activation_bytes / 2**20
+        assert said == [f"{value:.{digits}f}" for value, digits in zip(values, (1, 1, 0), strict=True)]
+
+
+def test_the_page_has_the_parameters_of_position_embeddings_and_table_8():
+    printed = {row.pop("position embedding"): [*row.values()] for row in evaluation.published(8)}
+    places = ["stem", "every-layer", "every-layer-shared"]
+    rows, kind = read_table("`position_embedding`"), ""
+    assert len(rows) == 10
+    for named, where, parameters, accuracy in rows:
+        kind = named.split("`")[1] if named else kind
+        place = where.split("`")[1] if where else "stem"
+        fields = {"position_embedding": kind, "position_embedding_at": place}
+        config = dataclasses.replace(models.variant("ViT-B/16").config, **fields)
+        assert parameters == f"{evaluation.cost(config).parameters:,}"
+        assert accuracy == (f"{printed[kind][places.index(place)]:.5f}" if kind in printed else "")
 
 
 def test_bad_input_is_a_sentence():
