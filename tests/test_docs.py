@@ -15,6 +15,7 @@ import pytest
 import start_page
 
 from keras_vit import zoo
+from keras_vit.export.proof.parity import KINDS
 from keras_vit.zoo.names.registry import exact_name, resolve
 from keras_vit.zoo.names.rows import PublicCheckpoint
 
@@ -80,6 +81,16 @@ def test_the_rates_of_fine_tuning_are_those_of_their_trainings():
     text = (DOCS / "finetuning.md").read_text("utf-8")
     rows = re.findall(r"^\| (?:R20x0.5|ViT-Mini).*? \| .*? \| (\d.*) \|$", text, re.MULTILINE)
     assert rows == [" | ".join(row) for row in cells.values()]
+
+
+def test_the_bounds_of_exports_are_those_of_the_page():
+    found = {}
+    for kind in KINDS:
+        bounds = tuple(f"{bound:g}" for bound in (kind.max_rel_diff, kind.cosine, kind.top1_regret))
+        found.setdefault(bounds, []).append(f'`"{kind.name}"`' if kind.name else "none")
+    text = (DOCS / "deploy.md").read_text("utf-8")
+    for bounds, names in found.items():
+        assert f"| {', '.join(names)} | {' | '.join(bounds)} |" in text
 
 
 def find_anchors(text):
