@@ -15,6 +15,7 @@ import pytest
 import start_page
 
 from keras_vit import zoo
+from keras_vit.export.proof import mixture
 from keras_vit.export.proof.parity import KINDS
 from keras_vit.zoo.names.registry import exact_name, resolve
 from keras_vit.zoo.names.rows import PublicCheckpoint
@@ -91,6 +92,12 @@ def test_the_bounds_of_exports_are_those_of_the_page():
     text = (DOCS / "deploy.md").read_text("utf-8")
     for bounds, names in found.items():
         assert f"| {', '.join(names)} | {' | '.join(bounds)} |" in text
+    text = " ".join((DOCS / "exports_in_depth.md").read_text("utf-8").split())
+    whole, convolutions = mixture.BOUND, mixture.BOUND_OF_CONVOLUTIONS
+    assert f"cosine must be at least {whole.cosine}, and the best class may change for an estimated" in text
+    assert f"estimated {100 * whole.changed:g} % of the images at most" in text
+    assert f"with bounds of {convolutions.cosine} and {100 * convolutions.changed:g} %:" in text
+    assert f"(at most {mixture.MOST_GROUPS} groups), alone on each rung above it, on {mixture.FEW} images" in text
 
 
 def find_anchors(text):
