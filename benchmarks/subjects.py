@@ -242,6 +242,13 @@ SUBJECTS: Mapping[str, Subject] = {
         ("list", "tenth", "resume"),
         rounds=3,
     ),
+    "search": Subject(
+        "the nearest of 1.2 million vectors to a batch of others: by the index, beside comparing all",
+        "benchmarks.searches:enter_search",
+        (("", (1, 100), (0,)),),
+        rounds=5,
+        options=("batch",),
+    ),
 }
 
 # What --quick measures in two minutes, and beside whom; all of it is measured without --quick too.

@@ -12,7 +12,9 @@ import pytest
 from contestants import INVENTED  # noqa: F401  # lets benchmarks be imported
 
 from benchmarks import __main__ as command
-from benchmarks import cases, results, torch_models
+from benchmarks import cases, results, searches, torch_models
+from benchmarks.subjects import Case, Settings
+from keras_vit.inference import vector_search
 from keras_vit.models import VARIANTS
 
 ROOT = Path(__file__).parents[1]
@@ -51,6 +53,16 @@ def test_bare_decoding_of_png_reads_the_header_and_the_box(tmp_path):
     Image.fromarray(pixels).save(file, "png")
     assert read_png_shape(file.getvalue()).numpy().tolist() == [7, 12, 3]
     assert (decode_png(file.getvalue(), tf.constant([1, 2, 3, 4])).numpy() == pixels[1:4, 2:6]).all()
+
+
+def test_a_search_makes_the_index_and_compares_all_beside_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(searches, "COUNT", 3000)
+    monkeypatch.setattr(vector_search, "MOST", 1000)
+    makers = searches.enter_search(Case("search", batch=2), Settings(files=tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["3000 vectors.npz"]
+    contestants = [make() for make in makers.values()]
+    assert all(contestant.measure() > 0 for contestant in contestants)
+    assert (tmp_path / "3000 vectors.npz.index").exists() and set(contestants[0].over) < set(makers)
 
 
 def test_timm_names_the_models_that_the_variants_are():
