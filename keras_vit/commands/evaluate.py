@@ -75,7 +75,7 @@ def print_masks(found):
 
 
 def find_test_split(dataset: str) -> str | None:
-    """ "test", or "validation" if a folder or a CSV file has only that; None for a folder without splits."""
+    """The split to test on: test; validation if a folder or CSV file has only that; None for one without splits."""
     stated = require_dataset(dataset)
     if "test" in stated:
         return "test"

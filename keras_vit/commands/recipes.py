@@ -42,7 +42,7 @@ def list_recipes(
 
 
 def describe_length(row):
-    """ "500 steps", "20k steps", "1M steps" or "30 epochs"."""
+    """The length in words: "500 steps", "20k steps", "1M steps" or "30 epochs"."""
     if not row.steps:
         return f"{row.epochs:g} epochs"
     number = next((f"{row.steps // size}{unit}" for size, unit in UNITS if row.steps % size == 0), f"{row.steps:,}")

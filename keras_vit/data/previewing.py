@@ -66,7 +66,7 @@ def collect_views(
 
 
 def describe_shares(names, shares):
-    """ "cat", or for a mixed image "cat 70% + dog 30%"."""
+    """The title of an image: "cat", or of a mixed one "cat 70% + dog 30%"."""
     present = [(share, name) for share, name in zip(shares, names, strict=True) if share > LEAST_SHARE]
     if len(present) == 1:
         return shorten(present[0][1], 18)

@@ -108,7 +108,7 @@ class JaxStrategy:
         return self.distribution.scope() if self.distribution else contextlib.nullcontext()
 
     def describe(self):
-        """ "TPU; JAX, 2 processes"."""
+        """The devices in words: "TPU; JAX, 2 processes"."""
         kinds = {device.partition(":")[0].upper() for device in self.distribution.device_mesh.devices.flat}
         processes = f", {jax.process_count()} processes" if jax.process_count() > 1 else ""
         return f"{', '.join(sorted(kinds))}; JAX{processes}"

@@ -145,12 +145,12 @@ def find_published(model: str | None, dataset: str, shots: int | None = None) ->
 
 
 def describe_accuracy(value: float, deviation: float | None) -> str:
-    """ "98.10 ± 0.05", in percent, as Table 2 prints it."""
+    """An accuracy and its deviation, in percent, as Table 2 prints them: "98.10 ± 0.05"."""
     return f"{value:.2f}" + ("" if deviation is None else f" ± {deviation:.2f}")
 
 
 def name_table(table: str) -> str:
-    """ "Table 6", or "Appendix D.9" for a number in the text."""
+    """The name of a table, "Table 6", or of the place of a number in the text, "Appendix D.9"."""
     return f"Table {table}" if table.isdigit() else f"Appendix {table}"
 
 

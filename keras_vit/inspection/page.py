@@ -69,7 +69,7 @@ def attend(model, inputs):
 
 
 def describe_count(count, of=None):
-    """ "one image", "24 images", or "24 of 128 images".
+    """A number of images in words: "one image", "24 images", or "24 of 128 images".
 
     >>> describe_count(1), describe_count(24, 128)
     ('one image', '24 of 128 images')

@@ -35,7 +35,7 @@ def describe_splits(splits):
 
 
 def pluralize(number, noun):
-    """ "1 step", "2,000 steps": the number, to three digits unless it is whole, and the noun."""
+    """The number, to three digits unless it is whole, and the noun: "1 step", "2,000 steps"."""
     figure = f"{number:,}" if isinstance(number, int) else f"{number:.3g}"
     return f"{figure} {noun}{'' if figure == '1' else 's'}"
 

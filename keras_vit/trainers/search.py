@@ -43,7 +43,7 @@ def make_grid(settings, recipe):
 
 
 def describe_point(point):
-    """ "learning_rate 0.003, dropout_rate 0.1"."""
+    """A point in words: "learning_rate 0.003, dropout_rate 0.1"."""
     return ", ".join(
         f"{name} {value:.2g}" if isinstance(value, float) else f"{name} {value}" for name, value in point.items()
     )

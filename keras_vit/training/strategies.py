@@ -119,7 +119,7 @@ STRATEGIES = {
 
 
 def describe_strategy(strategy):
-    """ "one replica (CPU)", "2 replicas (GPU; MirroredStrategy)", "8 replicas (TPU; JAX, 2 processes)"."""
+    """The replicas in words: "one replica (CPU)", "2 replicas (GPU; MirroredStrategy)", "8 replicas (TPU; JAX)"."""
     n = strategy.num_replicas_in_sync
     replicas = "one replica" if n == 1 else f"{n} replicas"
     if JAX:
