@@ -3,9 +3,9 @@
 Adding a format takes a row in `FORMATS` and a module `keras_vit.export.NAME`, which writes and reads artefacts. In a
 package, listed in setup.cfg, its module `reading` reads them.
 
-- `write(order, path)` writes the artefact of an `Order` to `path`; an empty folder may
-  exist there already. It returns {layer: way} of the layers that are stored more finely than by `quantize`. A file,
-  unlike a folder, must end in a seal, see `staging.seal`.
+- `write(order, path)` writes the artefact of an `Order` to `path`; an empty folder may exist there already. It returns
+  {layer: way} of the layers that are stored more finely than by `quantize`. A file, unlike a folder, must end in a
+  seal, see `staging.seal`.
 - Reading takes any artefact, also from elsewhere, and its module may not import Keras when it is imported.
   `load_NAME(path, names=None)` returns a function from a list of arrays to the list of outputs; `names` are the inputs'
   names in the order of the arrays. Its source becomes part of a bundle's predict.py, so it may use only numpy as np,

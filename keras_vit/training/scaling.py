@@ -24,8 +24,8 @@ MICROBATCH_PIXELS = 32 * 224 * 224  # on one device
 def choose_batch_size(own: int, examples: int, paper: bool, replicas: int = 1) -> int:
     """The recipe's `own` batch size if the data suffice, else the largest power of two that makes several batches.
 
-    For the paper's datasets one batch suffices (Flowers has 1.8 of 512). A batch is never larger than
-    the dataset, unless it has fewer images than there are replicas.
+    For the paper's datasets one batch suffices (Flowers has 1.8 of 512). A batch is never larger than the dataset,
+    unless it has fewer images than there are replicas.
 
     >>> choose_batch_size(512, 918, paper=True), choose_batch_size(512, 500, paper=False)
     (512, 32)
