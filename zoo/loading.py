@@ -263,7 +263,7 @@ def load(
             request.fields["position_interpolation"] = position_interpolation
         return build_untrained(variant, request, num_heads, preprocessing, policy)
     untold = {name: value for name, value in fields.items() if name in UNTOLD}
-    size: Any = None if is_free_size(image_size) else image_size  # narrows the type
+    size: Any = None if is_free_size(image_size) else image_size  # (None, None) tells nothing of the file's grid
     hints = Hints(num_heads, image_size=size, patch_size=fields.get("patch_size"), fields=untold)
     if variant:
         checkpoint, title = open_as_variant(weights_path(weights), variant, hints, variant.config), variant.name

@@ -107,8 +107,8 @@ class TFLiteQuantizer:
     Norms, softmax, GELU and sums stay in float.
 
     Args:
-        kind: "dynamic" or "int8".
-        goal: its inputs calibrate "int8"; see `proof.mixture`.
+        kind: "float16", "dynamic" or "int8".
+        goal: its inputs calibrate "int8"; see `proof.mixture`. None for "float16".
     """
 
     def __init__(self, path, kind, goal):

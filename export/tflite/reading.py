@@ -134,7 +134,7 @@ def read_log(log: str, operations: int) -> dict[str, Any] | None:
 
 def main(path):
     with tempfile.TemporaryFile("w+", errors="replace") as log:
-        os.dup2(log.fileno(), 2)
+        os.dup2(log.fileno(), 2)  # where the delegate logs
         from ai_edge_litert import schema_py_generated as schema
         from ai_edge_litert.compiled_model import CompiledModel
         from ai_edge_litert.hardware_accelerator import HardwareAccelerator

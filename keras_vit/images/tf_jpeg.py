@@ -35,7 +35,7 @@ def byte_length(text):
 
 
 def count_markers(data, first=SOS, last=SOS):
-    """The number of markers from one to another, such as of scans, in the bytes of a JPEG, a string (): int64 ().
+    """The number of markers `first` to `last`, by default of scans, in the bytes of a JPEG, a string (): int64 ().
 
     Tables and metadata may look like more, pixels do not.
     """
@@ -54,7 +54,7 @@ def has_few_scans(data, pixels):
 def is_ordinary(data):
     """Whether a JPEG, a string (), is upright, of at most three channels, and quick to decode.
 
-    Bytes near the pixels that look like another orientation make it none, and so does long metadata.
+    A JPEG with long metadata, or with bytes near the pixels that look like another orientation, counts as none.
     """
     shape = tf.cast(tf.io.extract_jpeg_shape(data), tf.int64)
     pixels = shape[0] * shape[1]

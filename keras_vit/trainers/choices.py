@@ -204,7 +204,11 @@ def require_as_many(examples, images: int | None, use: str, folder: Path) -> Non
 def describe_continuation(
     folder: Path, begun: Mapping[str, Any], recipe, start: int, ends: list[int], patience: int | None
 ) -> str:
-    """A sentence on where the run in `folder` continues, and at which learning rate if its length has changed."""
+    """A sentence on where the run in `folder` continues, and at which learning rate if its length has changed.
+
+    Raises:
+        ConfigError: when the run has done more steps than the recipe has.
+    """
     epoch = sum(end <= start for end in ends) + 1
     if start > recipe.total_steps:
         raise ConfigError(

@@ -136,7 +136,7 @@ def make_points(recipe, grid):
             raise ConfigError(f"There is nothing to try for {name}: give at least one value.")
     points = [dict(zip(grid, values, strict=True)) for values in itertools.product(*map(dict.fromkeys, grid.values()))]
     for point in points:
-        recipe.with_(**point)
+        recipe.with_(**point)  # raises an error for invalid values
     return points
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Warmup(keras.optimizers.schedules.LearningRateSchedule):
-    """peak * min(1, step / warmup_steps) * decay(progress); progress goes from 0 after the warmup to 1 at the end.
+    """peak * min(1, step / warmup_steps) * decay(step, progress); progress is 0 after the warmup and 1 at the end.
 
     As in the official code, the rate of step 0 is 0 if there is a warmup, and after `total_steps` the rate keeps its
     last value.

@@ -32,6 +32,7 @@ def next_after(i, done):
 
 
 def weigh(q, k):
+    """The attention weights A (Eq. 6) of scaled queries and keys."""
     return ops.softmax(ops.matmul(q, transpose(k)))
 
 

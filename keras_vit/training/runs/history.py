@@ -100,7 +100,7 @@ def find_best(rows, monitor):
 
 
 def find_last_epoch(rows):
-    """The number of the last epoch; one that was the last, perhaps within it, and was prolonged has two rows."""
+    """The number of the last epoch; not that of rows, since an epoch in which a run ended and was prolonged has two."""
     return rows[-1]["epoch"] if rows else 0
 
 
