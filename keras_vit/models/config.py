@@ -43,7 +43,7 @@ def set_counts(config, *names, least=1):
     """Makes the named fields ints, at least `least`, 0 or 1."""
     for name in names:
         value = getattr(config, name)
-        rule = "a positive whole number" if least else "a whole number, 0 (for features) or more"
+        rule = "a positive whole number" if least else "a whole number, 0 or more"
         require(value in COUNT._replace(least=least), f"{name} must be {rule}. Received: {name}={value!r}.")
         object.__setattr__(config, name, int(value))
 
