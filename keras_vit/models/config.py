@@ -178,7 +178,7 @@ def require_positions(config):
 
 
 def require_tokens(config):
-    """Refuses a classifier whose token is missing or whose norm does not fit, and an invalid layer_scale."""
+    """Refuses a classifier whose token is missing or whose norm does not fit."""
     value, reads = config.class_token, config.classifier in ("token", "token+gap")
     require(
         value is None or isinstance(value, bool),
@@ -191,11 +191,6 @@ def require_tokens(config):
     require(
         config.classifier in ("gap", "patches") or not config.norm_after_pool,
         f"norm_after_pool=True needs classifier='gap' or 'patches'. Received: classifier={config.classifier!r}.",
-    )
-    scale = config.layer_scale
-    require(
-        scale is None or (is_number(scale) and abs(scale) < 1e6),
-        f"layer_scale must be a number, or None for no scales. Received: layer_scale={scale!r}.",
     )
 
 
@@ -339,6 +334,10 @@ class ViTConfig:
             set_counts(self, "representation_size")
         require_fractions(self, "dropout_rate", "attention_dropout_rate", "layer_norm_epsilon", "stochastic_depth_rate")
         require_known_values(self)
+        require(
+            self.layer_scale is None or (is_number(self.layer_scale) and abs(self.layer_scale) < 1e6),
+            f"layer_scale must be a number, or None for no scales. Received: layer_scale={self.layer_scale!r}.",
+        )
         require(
             self.hidden_size % self.num_heads == 0,
             f"hidden_size must be divisible by num_heads. Received: {self.hidden_size} and {self.num_heads}.",
