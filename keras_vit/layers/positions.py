@@ -279,10 +279,11 @@ class RotaryPositions(ConfiguredLayer):
         self.prefix = self.prefix_tokens if l is None else l - self.grid[0] * self.grid[1]
         quarter = d // self.num_heads // 4
         self.frequencies = 2 * np.pi / ROTARY_BASE ** (np.arange(quarter) / quarter)
-        self.cos, self.sin = (x.astype("float32") for x in self.turn(map(np.arange, self.grid), self.frequencies, np))
+        places = map(np.arange, self.grid)
+        self.cos, self.sin = (x.astype("float32") for x in self.tabulate(places, self.frequencies, np))
 
-    def turn(self, places, frequencies, xp):
-        """Cosines and sines of the tokens' angles, each (l, 1, d / heads)."""
+    def tabulate(self, places, frequencies, xp):
+        """Cosines and sines of the tokens' angles, each (l, 1, d / heads); the sines of the first half are negated."""
         quarter = len(frequencies)
         y, x = (((2 * place + 1) / count(place) - 1)[:, None] * frequencies for place in places)
         y, x = y[:, None] + 0 * x, x + 0 * y[:, None]  # (rows, columns, quarter)
@@ -297,7 +298,7 @@ class RotaryPositions(ConfiguredLayer):
         width = d // self.num_heads
         cos, sin = self.cos, self.sin
         if places is not None:
-            cos, sin = self.turn([ops.cast(x, "float32") for x in places], self.frequencies.astype("float32"), ops)
+            cos, sin = self.tabulate([ops.cast(x, "float32") for x in places], self.frequencies.astype("float32"), ops)
         x = ops.reshape(x, (-1, l, self.num_heads, width))
         swapped = ops.concatenate([x[:, :, :, width // 2 :], x[:, :, :, : width // 2]], axis=-1)
         x = x * ops.cast(cos, x.dtype) + swapped * ops.cast(sin, x.dtype)
