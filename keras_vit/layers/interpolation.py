@@ -131,8 +131,8 @@ def resize_offsets(values, old_grid, new_grid, interpolation="linear"):
     pairs = np.outer(*(side - np.abs(np.arange(1 - side, side)) for side in new_grid))
     total = np.zeros((2 * rows * columns - 1, values.shape[1]))
     np.add.at(total, raster_offsets(new_grid), pairs[..., None] * steps)
-    count = np.bincount(raster_offsets(new_grid).ravel(), pairs.ravel())
-    return (total / count[:, None]).astype(values.dtype)
+    pairs_of_offset = np.bincount(raster_offsets(new_grid).ravel(), pairs.ravel())
+    return (total / pairs_of_offset[:, None]).astype(values.dtype)
 
 
 def resize_line(values, length, interpolation):

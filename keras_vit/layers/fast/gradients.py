@@ -44,7 +44,7 @@ def gelu_by_tanh(x):
 
 @with_gradient
 def normalize(x, gamma, beta, epsilon):
-    """(..., d), (d,), (d,) of one type -> (..., d)."""
+    """Layer norm: (..., d), (d,), (d,) of one type -> (..., d)."""
     y = x - tf.reduce_mean(x, -1, keepdims=True)
     scale = tf.math.rsqrt(tf.reduce_mean(tf.square(y), -1, keepdims=True) + epsilon)
     y *= scale
@@ -121,13 +121,13 @@ def differentiate_groups(x, gamma, beta, mean, scale, dz, groups, relu):
     shift, slope = average_pixels(dy), average_pixels(dy * y)
     tilt = scale**3 * average_groups(gamma * slope, groups)
     dx = dy * factor - y * tilt - scale * average_groups(gamma * shift, groups)
-    images = [0, 1, 2]
-    return tf.cast(dx, x.dtype), pixels * tf.reduce_sum(scale * slope, images), pixels * tf.reduce_sum(shift, images)
+    axes = [0, 1, 2]
+    return tf.cast(dx, x.dtype), pixels * tf.reduce_sum(scale * slope, axes), pixels * tf.reduce_sum(shift, axes)
 
 
 @with_gradient
 def normalize_in_groups(x, gamma, beta, groups, epsilon, relu):
-    """(n, h, w, c), (c,), (c,) -> (n, h, w, c) in x's dtype, computed in gamma's; `relu` applies ReLU after it."""
+    """Group norm: (n, h, w, c), (c,), (c,) -> (n, h, w, c) in x's dtype, computed in gamma's; then ReLU if `relu`."""
     y, mean, scale = normalize_groups(x, gamma, beta, groups, epsilon, relu)
     return y, lambda dy: differentiate_groups(x, gamma, beta, mean, scale, dy, groups, relu)
 
