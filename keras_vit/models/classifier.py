@@ -44,11 +44,11 @@ def classify_map(x, images, config, dtype):
     return classify(x, images, config, dtype)
 
 
-def classify(x, images, config, dtype, **options):
+def classify(x, images, config, dtype, use_bias=True):
     """The logits of features (..., d), if there are classes; those of patches are resized to the images' size."""
     if not config.num_classes:
         return x
-    x = linear_head(x, config.num_classes, dtype, **options)
+    x = linear_head(x, config.num_classes, dtype, use_bias=use_bias)
     if config.classifier != "patches":
         return x
     step = getattr(config, "pixels_per_token", None)
