@@ -187,7 +187,7 @@ def count_layers(config: ViTConfig | ResNetConfig) -> int:
     return getattr(config, "num_layers", 0) + sum(depths)
 
 
-def sequence(config, size):
+def count_tokens(config, size):
     """The numbers of patches and of tokens of an image of the given size."""
     rows, columns = config.grid_of(size)
     return rows * columns, rows * columns + config.prefix_tokens
@@ -198,7 +198,7 @@ def places(config, size):
     if config.classifier != "patches":
         return 1
     if not isinstance(config, ResNetConfig):
-        return sequence(config, size)[0]
+        return count_tokens(config, size)[0]
     return math.prod(-(-length // config.stride) for length in size)
 
 
@@ -222,7 +222,7 @@ def count_flops(
     convolutions = add_up(config, size, lambda convolution: convolution.multiply_adds(padding))
     if isinstance(config, ResNetConfig):
         return int(2 * (convolutions + places(config, size) * trunk_channels(config) * config.num_classes))
-    d, patches, tokens = config.hidden_size, *sequence(config, size)
+    d, patches, tokens = config.hidden_size, *count_tokens(config, size)
     mlp = (2 + config.gated_mlp) * d * config.mlp_dim
     block = tokens * (4 * d * d + mlp) + relative_logits(config, patches) * d
     total = patches * patch_weights(config) + config.num_layers * block + places(config, size) * head_kernels(config)
@@ -236,7 +236,7 @@ def count_activations(config: ViTConfig | ResNetConfig, image_size: tuple[int, i
     convolutions = add_up(config, size, lambda convolution: convolution.values)
     if isinstance(config, ResNetConfig):
         return int(convolutions + places(config, size) * config.num_classes)
-    d, patches, tokens = config.hidden_size, *sequence(config, size)
+    d, patches, tokens = config.hidden_size, *count_tokens(config, size)
     mlp = (1 + config.gated_mlp) * config.mlp_dim + d
     block = tokens * (5 * d + mlp)  # q, k, v, A v, out; MLP
     block += config.num_heads * relative_logits(config, patches)
