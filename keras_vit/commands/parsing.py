@@ -41,7 +41,7 @@ class Command(typer.core.TyperCommand):
         """Moves the model to where `params` has it: `--model M` becomes the first argument, or the reverse."""
         kinds = {parameter.name: parameter.param_type_name for parameter in self.params}
         if "argument" in (kinds.get("model"), kinds.get("models")):
-            return move_option("--model", words)
+            return move_model(words)
         if kinds.get("model") == "option" and "argument" not in kinds.values():
             given, rest, _ = self.make_parser(context).parse_args([*words])
             if rest and "model" not in given:
@@ -56,16 +56,16 @@ def refuse_empty(context, words):
             context.fail(f"There is nothing after {(word or before).rstrip('=')}. Is a variable of the shell not set?")
 
 
-def move_option(name, words):
-    """Moves the values of an option to the front, without its name.
+def move_model(words):
+    """Moves the values of `--model` to the front, without its name.
 
-    >>> move_option("--model", ["a.jpg", "--model", "runs/1", "--model=runs/2", "--out", "x"])
+    >>> move_model(["a.jpg", "--model", "runs/1", "--model=runs/2", "--out", "x"])
     ['runs/1', 'runs/2', 'a.jpg', '--out', 'x']
     """
     values, others, rest = [], [], iter(words)
     for word in rest:
         option, equals, value = word.partition("=")
-        if option != name:
+        if option != "--model":
             others.append(word)
         else:
             values.append(value if equals else next(rest, word))
