@@ -113,9 +113,9 @@ def prepare(name, data_dir, download):
     return builder
 
 
-def full_name(name, *, data_dir=None, download=True):
+def full_name(name):
     """Which of TFDS's builders, configurations and versions a row of CATALOGUE reads, such as "eurosat/rgb/2.0.0"."""
-    return prepare(CATALOGUE[name].builder, data_dir, download).info.full_name
+    return prepare(CATALOGUE[name].builder, data_dir=None, download=True).info.full_name
 
 
 def row_of_builder(builder):
