@@ -82,7 +82,7 @@ def write_proved(
     source: Source,
     form: Format,
     path: Path,
-    quantize: Quantize | None = None,
+    quantize: Quantize | None,
     endpoints: Sequence[str] = (),
     latency: bool = False,
     tell: Callable[[str], object] | None = None,

@@ -100,7 +100,7 @@ class Graph:
         """Whether a traced length depends on the batch."""
         return length is None or (length > 0 and length % self.batch == 0)
 
-    def dynamic_shape(self, source, target, merged=()):
+    def dynamic_shape(self, source, target, merged):
         """`target` for an ONNX Reshape: 0 copies the length at that place, -1 stands for one unknown length.
 
         `merged` holds places with an unknown length that differs from the source's at the same place.

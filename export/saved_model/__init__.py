@@ -21,7 +21,7 @@ def takes_images(model, about):
     return single and about.get("preprocessing") is not None and len(model.outputs[0].shape) == 2
 
 
-def make_serve(model, further_outputs=()):
+def make_serve(model, further_outputs):
     """The model at inference as a function of its inputs, one argument each; a dictionary with further outputs."""
 
     def serve(*inputs):

@@ -51,7 +51,7 @@ def gives_patches(source):
     return getattr(config, "classifier", None) == "patches" and not config.num_classes
 
 
-def require_page(source, vendor, references=None):
+def require_page(source, vendor, references):
     """Raises, before any work, unless the runtime is there and the page can feed the model: one image in, logits out,
     or logits of every pixel."""
     shapes = [tuple(tensor.shape) for tensor in (*source.functional.inputs, *source.functional.outputs)]

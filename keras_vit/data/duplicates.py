@@ -106,7 +106,7 @@ def hash_image(grey: np.ndarray) -> np.ndarray:
     return np.packbits(bits).view("uint64")
 
 
-def hash_examples(examples: "Examples", mirrored: bool, tell: Callable[[str, int], None] | None = None):
+def hash_examples(examples: "Examples", mirrored: bool, tell: Callable[[str, int], None] | None):
     """Hashes the examples that can be read: (their numbers, int64 (m,), their hashes, uint64 (m, 1, 4)).
 
     With `mirrored`, the hashes, (m, 2, 4), are those of each image and of its mirror image. Images are decoded in

@@ -114,7 +114,7 @@ class JaxStrategy:
         return f"{', '.join(sorted(kinds))}; JAX{processes}"
 
 
-def make_jax_strategy(devices=None, model_parallel=1):
+def make_jax_strategy(devices, model_parallel):
     """Makes the strategy of the named devices (None: all) of all processes that the environment names."""
     several = int(os.environ.get("KERAS_DISTRIBUTION_NUM_PROCESSES") or 1) > 1
     several = several or "," in os.environ.get("TPU_WORKER_HOSTNAMES", "")  # of a TPU pod

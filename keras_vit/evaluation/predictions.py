@@ -62,7 +62,7 @@ def score_batch(logits, labels, model):
 
 
 def predict_batches(
-    predict: Callable, batches: Iterable, tell: Callable[[int], None] | None = None
+    predict: Callable, batches: Iterable, tell: Callable[[int], None] | None
 ) -> Iterator[tuple[Any, np.ndarray, np.ndarray, np.ndarray]]:
     """Yields (images, whether each counts, labels and outputs of those that do) from batches (images, labels, weights).
 

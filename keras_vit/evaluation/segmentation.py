@@ -56,7 +56,7 @@ class Segmentation:
         return {**facts, "classes": list(map(asdict, self.classes)), "confusion": self.confusion.tolist()}
 
 
-def score_confusion(confusion, names, images, worst=()):
+def score_confusion(confusion, names, images, worst):
     """Makes the `Segmentation` from counts of pixels (true classes, predicted classes)."""
     right = confusion.diagonal()
     union = confusion.sum(0) + confusion.sum(1) - right

@@ -102,7 +102,7 @@ def operate(images, operations, tables):
     return ops.where(painted, GREY, moved)
 
 
-def augment(images, operations=None, tables=None):
+def augment(images, operations, tables):
     """All layers of RandAugment, if there are any: float32 (n, h, w, c) of uint8 images."""
     images = ops.cast(images, "float32")
     for layer in range(0 if operations is None else operations.shape[1]):

@@ -31,7 +31,7 @@ def as_inputs(model: Model, images: Any) -> Any:
     return model._standardize_inputs(ops.convert_to_tensor(images))[0]
 
 
-def require_grid(weights: np.ndarray, grid: tuple[int, int], registers: int = 0) -> int:
+def require_grid(weights: np.ndarray, grid: tuple[int, int], registers: int) -> int:
     """The number of patches; raises ConfigError if the weights do not fit the grid, with or without a class token."""
     patches, shape = grid[0] * grid[1], np.shape(weights)
     least = patches + registers
@@ -99,7 +99,7 @@ def rollout(weights: np.ndarray, grid: tuple[int, int], token: bool | None = Non
     return (attention / attention.sum(axis=-1, keepdims=True)).reshape(-1, *grid)
 
 
-def patch_weights(weights, grid, registers=0):
+def patch_weights(weights, grid, registers):
     """The weights between patches, with sum 1 for each query: (num_layers, n, num_heads, patches, patches)."""
     weights, patches = np.asarray(weights, "float64"), require_grid(weights, grid, registers)
     kept = weights[..., -patches:, -patches:]

@@ -139,7 +139,7 @@ def vector_reader(model: Any, vector: Vector | None = None) -> Callable[[Any], n
     return lambda images: np.asarray(part.predict_on_batch(images)).astype("float32")
 
 
-def vector_width(model: Any, vector: Vector | None = None) -> int:
+def vector_width(model: Any, vector: Vector | None) -> int:
     """d of the vectors."""
     part = vector_model(model, vector)
     return part.output_shape[-1] if isinstance(part, keras.Model) else model.config.num_classes

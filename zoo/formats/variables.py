@@ -78,7 +78,7 @@ def require_finite(name, values):
     return values
 
 
-def build_filled(make, tensors, fresh=()):
+def build_filled(make, tensors, fresh):
     """Builds a model by `make()`, with the values of tensors; names that begin with one of `fresh` keep their own.
 
     Variables get the values when all exist, so that no random values are drawn and no memory is used twice.

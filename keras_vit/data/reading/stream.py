@@ -53,7 +53,7 @@ def find_group(pieces, epoch, place, key):
     return groups, int(place - (ends[groups - 1] if groups else 0))
 
 
-def read_records(pieces, files, parallel, kept=None):
+def read_records(pieces, files, parallel, kept):
     """Dataset of (index, record) from the pieces numbered `files`, (n,), read `parallel` at a time, in turns."""
     paths = tf.constant([piece.path for piece in pieces])
     bounds = tf.constant([[piece.skip, piece.take, piece.first] for piece in pieces], tf.int64)
