@@ -171,7 +171,7 @@ def scale_probes(images, preprocessing):
     return ((images / 255 - preprocessing.mean) / preprocessing.std).astype("float32")
 
 
-def make_gradient(random, height, width):
+def make_waves(random, height, width):
     """Waves of random direction and colour with a little noise, uint8."""
     y, x = np.mgrid[0 : 1 : height * 1j, 0 : 1 : width * 1j]
     waves = [np.sin(random.uniform(2, 12) * (y * np.cos(a) + x * np.sin(a))) for a in random.uniform(0, 6.3, 3)]
@@ -190,7 +190,7 @@ def generate_images(height, width, seed):
         sources = load_sample_images().images  # two, (427, 640, 3)
     for i in itertools.count():
         if i % 4 == 3 or not sources:
-            yield make_gradient(random, height, width)
+            yield make_waves(random, height, width)
             continue
         source = sources[i % len(sources)]
         side = int(random.uniform(0.4, 1.0) * min(source.shape[:2]))
