@@ -21,8 +21,8 @@ from keras_vit.export.conversion import convert
 from keras_vit.export.formats import format_named
 from keras_vit.export.preparation import Source, pack_inputs, prepare
 from keras_vit.export.processes import run_in_batches
-from keras_vit.export.proof.comparison import Trial, compare_outputs, compiled_runner, list_outputs, median_milliseconds
-from keras_vit.export.proof.parity import choose_kind
+from keras_vit.export.proof.comparison import Trial, compiled_runner, list_outputs, median_milliseconds
+from keras_vit.export.proof.parity import choose_kind, compare_outputs
 from keras_vit.export.report import size_of
 
 KERAS, OURS = "Keras", "keras-vit"

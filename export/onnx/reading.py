@@ -23,8 +23,8 @@ def load_onnx(path, names=None):
         # Weights in a second file are large; prepacking would copy them in memory.
         options.add_session_config_entry("session.disable_prepacking", "1")
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    names = [x.name for x in session.get_inputs()]
-    return lambda inputs: session.run(None, dict(zip(names, inputs, strict=True)))
+    own = [x.name for x in session.get_inputs()]
+    return lambda inputs: session.run(None, dict(zip(own, inputs, strict=True)))
 
 
 load = load_onnx

@@ -22,7 +22,7 @@ FILE = "model.onnx"
 LARGEST = 18 * 10**8  # bytes of a model in one file: a browser's buffers hold 2 GB
 CHANNELS = (1, 3)
 MOST_REFERENCES = 1000
-LOOKS = "attention"  # the optional output (n, blocks, heads, tokens, tokens)
+ATTENTION = "attention"  # the optional output (n, blocks, heads, tokens, tokens)
 
 # The sample pictures of a page.
 SHOWN = 4
@@ -150,12 +150,13 @@ def write_model(source, folder, tell):
     """Writes the page's model, compared like every artefact; returns its entry in model.json."""
     onnx, path, model = format_named("onnx"), folder / FILE, source.model
     classifies = len(source.functional.outputs[0].shape) == 2
-    looks = (LOOKS,) if classifies and read_grid(source) and callable(getattr(model, LOOKS, None)) else ()
+    shows_attention = classifies and read_grid(source) and callable(getattr(model, ATTENTION, None))
+    endpoints = (ATTENTION,) if shows_attention else ()
     try:
-        report = write_proved(source, onnx, path, "dynamic", looks, tell=lambda line: tell(f"web: {line}"))
+        report = write_proved(source, onnx, path, "dynamic", endpoints, tell=lambda line: tell(f"web: {line}"))
     except ParityError as error:
         tell(f"web: in int8 the model's outputs differ too much, so the page has it in float32. {error}")
-        report = write_proved(source, onnx, path, None, looks)
+        report = write_proved(source, onnx, path, None, endpoints)
     if report.bytes > LARGEST:
         raise ExportError(
             f"The model {model.name!r} takes {report.bytes / 1e9:.1f} GB; a browser holds 2 GB, and a page takes up to "
