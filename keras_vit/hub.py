@@ -75,13 +75,8 @@ def write_readme(about, why, kind):
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def save_folder(
-    model: Classifier, path: str | os.PathLike[str], metadata: dict[str, Any] | None = None
-) -> dict[str, str | None]:
-    """Writes the folder `path`, whole or not at all; files of an earlier call there are replaced.
-
-    Returns {loader: None, or a sentence on why it cannot hold the model}; the rest is as for `zoo.save`.
-    """
+def save_folder(model: Classifier, path: str | os.PathLike[str], metadata: dict[str, Any] | None) -> None:
+    """Writes the folder `path`, whole or not at all; files of an earlier call there are replaced. See `zoo.save`."""
     source = prepare(model, metadata={"name": Path(path).name, **(metadata or {})})
     kind, not_transformers = ask(find_kind, model.config)
     timm, not_timm = ask(make_timm_config, model)
@@ -109,4 +104,3 @@ def save_folder(
             write_json(folder / "preprocessor_config.json", processor)
         about = source.describe(source.choose_shapes())
         (folder / "README.md").write_text(write_readme(about, why, kind), "utf-8")
-    return why
