@@ -13,7 +13,7 @@ from keras_vit.zoo.fetch.places import is_loopback, read_hub, read_url
 from keras_vit.zoo.fetch.web import NotFoundError, describe_cause
 
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read at the library's import: requests are for files alone
-LEFT = [".*", "*/.*", "keras-vit-export.json"]  # not uploaded: hidden files, and this package's record of its files
+NOT_UPLOADED = [".*", "*/.*", "keras-vit-export.json"]  # hidden files, and this package's record of its files
 
 
 def read_token(endpoint):
@@ -177,7 +177,10 @@ def push(folder: str | os.PathLike[str], repository: str, *, private: bool = Fal
         raise UploadError(f"{repository} could not be made: {cause}. Nothing was uploaded.") from None
     try:
         api.upload_folder(
-            repo_id=repository, folder_path=folder, ignore_patterns=LEFT, commit_message="Model saved by Keras ViT"
+            repo_id=repository,
+            folder_path=folder,
+            ignore_patterns=NOT_UPLOADED,
+            commit_message="Model saved by Keras ViT",
         )
     except BaseException as error:
         left = "was removed; try again"
