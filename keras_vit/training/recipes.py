@@ -42,7 +42,12 @@ UPDATE = ("weight_decay", "global_clipnorm", "momentum_dtype")
 # The epsilon of the authors' code, the default of flax.optim.Adam and optax; Keras' is 1e-7.
 OPTIMIZERS = {"SGD": {"momentum": 0.9}, "Adam": {"epsilon": 1e-8}}
 # {name in a recipe: class of keras_vit.training}
-DECAYS = {name: f"Warmup{name.title()}" for name in ("cosine", "linear", "constant", "staircase")}
+DECAYS = {
+    "cosine": "WarmupCosine",
+    "linear": "WarmupLinear",
+    "constant": "WarmupConstant",
+    "staircase": "WarmupStaircase",
+}
 LOSSES = {"softmax": "SoftmaxLoss", "pixels": "PixelLoss", "sigmoid": "SigmoidLoss", "squared-error": "SquaredError"}
 
 
