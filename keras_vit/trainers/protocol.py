@@ -86,7 +86,7 @@ def find_settings(settings, out, tell, every):
     scores = []
     with data.data_errors(), strategy.scope():
         best, fields = None, {name: values[0] for name, values in grid.items()}
-        if sum(map(len, grid.values())) > len(grid):
+        if any(len(values) > 1 for values in grid.values()):
             best = search_fields(wanted, recipe, out / "search", tell, every, grid)
             fields = best.best
             scores += [[recipe.name, *score] for score in best.scores]

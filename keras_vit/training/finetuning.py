@@ -154,9 +154,9 @@ def enable_lora(model: Classifier, rank: int, seed: int = 0) -> None:
         )
     if any(dense.lora_enabled for dense in found):
         raise ConfigError(f"{model.name} has LoRA already. Load the model again for another rank.")
-    widest = min(min(dense.kernel.shape) for dense in found)
-    if rank > widest:
-        raise ConfigError(f"The rank of LoRA is at most {model.name}'s smallest width, {widest}. Received: {rank}.")
+    narrowest = min(min(dense.kernel.shape) for dense in found)
+    if rank > narrowest:
+        raise ConfigError(f"The rank of LoRA is at most {model.name}'s smallest width, {narrowest}. Received: {rank}.")
     strategy = getattr(model, "distribute_strategy", None)  # on torch there is none
     with strategy.scope() if strategy else contextlib.nullcontext():
         for i, dense in enumerate(found):
