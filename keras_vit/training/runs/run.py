@@ -152,23 +152,26 @@ class Run:
             *averaged, log, best, saver = self.make_callbacks(start, total_steps, monitor, swap, patience)
             around.enter_context(saver.signals)
             in_epoch = start and start not in ends and start not in [row["step"] for row in log.rows]
-            # `fit` resets the running metrics as an epoch begins; an interrupted epoch gets its own again.
-            restore = functools.partial(restore_state, model, collect_state(model)) if in_epoch else None
-            first = [keras.callbacks.LambdaCallback(on_epoch_begin=lambda *_: restore())] if restore else []
+            first = []
+            if in_epoch:
+                # `fit` resets the running metrics as an epoch begins; an interrupted epoch gets its own again.
+                state = collect_state(model)
+                first = [keras.callbacks.LambdaCallback(on_epoch_begin=lambda *_: restore_state(model, state))]
             # No `fit` ends with the averaged weights: the next one trains the others.
             optimizer.unfinished = True
             for segment in [] if best.is_over() else plan_segments(start, ends):
                 steps = (segment.end - segment.begin) // segment.epochs
                 called = [*first, *averaged, log, best, *callbacks, saver]
+                told = {"model": model, "verbose": verbose, "epochs": len(ends), "steps": steps}
                 # Made here, since Keras would say the number of epochs of this `fit`, not of the run.
-                told = {"verbose": verbose, "epochs": len(ends), "steps": steps}
+                called = keras.callbacks.CallbackList(called, add_history=True, add_progbar=verbose != 0, **told)
                 model.fit(
                     train(segment.begin).take(segment.end - segment.begin),
                     initial_epoch=segment.epoch,
                     epochs=segment.epoch + segment.epochs,
                     steps_per_epoch=steps,
                     validation_data=validation,
-                    callbacks=keras.callbacks.CallbackList(called, True, verbose != 0, model, **told),
+                    callbacks=called,
                     verbose=verbose,
                     shuffle=False,
                 )
