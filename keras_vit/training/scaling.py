@@ -135,6 +135,7 @@ def scale(row, batch_size=None, steps=None, epochs=None, examples=None):
         target,
         warmup_steps=min(round(row.warmup_steps * ratio), target.total_steps - 1),
         boundaries=tuple(round(boundary * ratio) for boundary in row.boundaries),
+        ema_momentum=row.ema_momentum and row.ema_momentum ** (1 / ratio),
     )
 
 
@@ -153,12 +154,13 @@ def recipe(
 
     **The number of images seen does not change.** Another batch size multiplies the number of steps, the warmup and the
     staircase's boundaries by (row's batch / new batch). It multiplies the learning rate by (new batch / row's batch)
-    with SGD, by the square root of it with Adam. So Table 4's 500 steps of 512 images are 77 epochs of Pets at any
-    batch size. (The row's own batch in microbatches, `compile(model, microbatches=16)`, is the same up to rounding.)
+    with SGD, by the square root of it with Adam, and raises ema_momentum to the power of it (arXiv 2307.13813). So
+    Table 4's 500 steps of 512 images are 77 epochs of Pets at any batch size. (The row's own batch in microbatches,
+    `compile(model, microbatches=16)`, is the same up to rounding.)
 
     Another length, by `steps`, by `epochs`, or by the row's own epochs over other `examples`, multiplies the warmup and
-    the boundaries by the ratio of images seen, unless that differs from 1 by less than 2 %. A given `learning_rate` is
-    not scaled.
+    the boundaries by the ratio of images seen, unless that differs from 1 by less than 2 %, and averages weights over
+    the same share of the run. A given `learning_rate` is not scaled.
 
     Args:
         name: a row, such as "finetune-cifar10"; or "pretrain-jft" and "pretrain-imagenet21k", with one row for each

@@ -307,6 +307,16 @@ def test_scaling_rule():
     assert (rule.total_steps, rule.warmup_steps, rule.boundaries) == (2000, 400, (600, 1200, 1800))
 
 
+def test_weights_are_averaged_over_the_same_share_of_a_run():
+    """Of the first weights the last average keeps as much, 0.9999 ** 20,000, at any batch size and length."""
+    name = "finetune-imagenet-ViT-H/14"
+    for changes in ({}, {"batch_size": 64}, {"batch_size": 4096}, {"steps": 200}, {"batch_size": 64, "steps": 200}):
+        recipe = training.recipe(name, **changes)
+        assert recipe.ema_momentum**recipe.total_steps == pytest.approx(0.9999**20_000, rel=0.01), changes
+    assert training.recipe(name).ema_momentum == 0.9999
+    assert training.recipe(name, steps=200, ema_momentum=0.9).ema_momentum == 0.9
+
+
 def test_warmup_stays_where_the_length_all_but_does():
     """Table 3's 10,000 steps, on the 99 % of ImageNet that its development set leaves, and on half of it."""
     assert training.recipe("pretrain-imagenet", examples=1_268_355).warmup_steps == 10_000
