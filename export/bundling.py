@@ -18,7 +18,7 @@ from keras_vit.errors import ExportError
 from keras_vit.export.card import predict_source, write_card
 from keras_vit.export.conversion import Options, write_proved
 from keras_vit.export.description import describe_outputs
-from keras_vit.export.formats import FORMATS, NAMES, QUANTIZE, USUAL, Quantize, format_named, require_known_operations
+from keras_vit.export.formats import FORMATS, NAMES, USUAL, Quantize, format_named, require_known_operations
 from keras_vit.export.preparation import prepare
 from keras_vit.export.proof.bundled import EXAMPLES, MOST_EXAMPLES, read_examples, read_model_json, write_examples
 from keras_vit.export.proof.comparison import compute_outputs
@@ -110,7 +110,7 @@ def bundle(
             tell(f"{row.name}: converting and comparing")
             path = staging / row.bundled
             path.parent.mkdir(parents=True, exist_ok=True)
-            served, kind = row.supported_endpoints(endpoints), supported_quantize(row, quantize)
+            served, kind = row.supported_endpoints(endpoints), quantize if row.quantize else None
             report = write_proved(source, row, path, kind, served, latency, tell)
             require_openable(row, path, out / row.bundled)
             reports.append(dataclasses.replace(report, path=str(out / row.bundled)))
@@ -139,7 +139,8 @@ def require_formats(rows, quantize, endpoints):
         raise ExportError(f"A bundle needs a format. Expected some of: {', '.join(NAMES)}.")
     for row in rows:
         row.require_backend()
-        choose_kind(supported_quantize(row, quantize), row)
+    for row in [row for row in rows if row.quantize] or rows:
+        choose_kind(quantize, row)
     for name in endpoints:
         if not any(row.supported_endpoints([name]) for row in rows):
             able = [row for row in FORMATS if row.supported_endpoints([name])]
@@ -154,11 +155,6 @@ def layout_files(source, web_layout):
     if web_layout not in (None, *WEB_LAYOUTS):
         raise ExportError(f"No web_layout is called {web_layout!r}. Expected: {', '.join(WEB_LAYOUTS)}.")
     return [f"{LAYOUT}/{name}" for name in (*describe_layout(source), *LAYOUT_FILES)] if web_layout else []
-
-
-def supported_quantize(row, quantize):
-    """The value of `quantize` for a format; None for one that cannot be quantized, such as SavedModel."""
-    return None if quantize in QUANTIZE and not row.quantize else quantize
 
 
 def keep_others(source, out, staging, formats):

@@ -254,6 +254,8 @@ def test_ranges_are_those_of_pixels_where_the_model_scales_them(scale, tmp_path)
 def test_what_a_format_lacks_is_a_sentence(trained, tmp_path):
     with pytest.raises(ExportError, match="SavedModel artefact stays in float32: leave out quantize"):
         export.convert(trained, tmp_path / "model", quantize="int8")
+    with pytest.raises(ExportError, match="SavedModel artefact stays in float32: leave out quantize"):
+        export.bundle(trained, tmp_path / "dist", ["saved_model"], quantize="int8")
     with pytest.raises(ExportError, match="'float16', 'dynamic', 'int8'"):
         export.convert(trained, tmp_path / "model.onnx", quantize="int4")
 
