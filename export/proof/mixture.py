@@ -208,7 +208,7 @@ def choose_ways(
     ...     return Loss(error, cosine=1 - error, changed=0.0)
     >>> ladder = ("int8", "float32")
     >>> choose_ways({"a": ladder, "b": ladder}, {"a": 9, "b": 9}, measure, print)
-    int8 throughout costs too much (cosine 0.500): 2 layers are measured
+    int8 throughout costs too much (cosine 0.4999, 0.00% of the best classes change): 2 layers are measured
     {'a': 'float32', 'b': 'int8'}
     """
     rungs = list_rungs(ladders)
@@ -222,7 +222,8 @@ def choose_ways(
     rungs = rungs[: len(losses)]
     groups = group_layers(rungs)
     count = sum(map(len, groups))
-    tell(f"int8 throughout costs too much (cosine {losses[0].cosine:.3f}): {count} layers are measured")
+    lost = f"cosine {losses[0].cosine:.4f}, {losses[0].changed:.2%} of the best classes change"
+    tell(f"int8 throughout costs too much ({lost}): {count} layers are measured")
     costs = measure_costs(rungs, groups, measure)
     steps = order_steps(costs.values(), [sum(sizes[name] for name in group) for group in costs])
     few, many = 0, len(steps)  # too few, and enough
