@@ -44,7 +44,7 @@ def require_few_pixels(size):
 def open_image(path, channels):
     """Reads an image file as uint8 (h, w, channels), upright; transparency is laid on white, except in 4 channels."""
     if not Path(path).is_file():
-        raise ValueError("there is no such file")
+        raise ValueError("there is no such file, or it is a folder")
     Image.init()
     with Image.open(path, formats=[name for name in FORMATS if name in Image.OPEN]) as image:
         require_few_pixels(image.size)

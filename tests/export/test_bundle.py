@@ -144,6 +144,8 @@ def test_files_that_would_start_programs_or_wait_are_not_opened(tmp_path):
     for name in ("cat.jpg", "pipe.png", "zero.png", "absent.png"):
         with pytest.raises((OSError, ValueError), match="cannot identify|no such file"):
             predict_script.open_image(tmp_path / name, 3)
+    with pytest.raises(ValueError, match="it is a folder"):
+        predict_script.open_image(tmp_path, 3)
 
 
 def test_predict_goes_on_after_a_bad_picture_and_prints_names_as_they_are(tmp_path, monkeypatch, capsys):
