@@ -24,7 +24,7 @@ from keras_vit.commands.shared import (
     skip_unreadable,
 )
 from keras_vit.console import Console, say
-from keras_vit.errors import ConfigError, ImageError, describe_unknown
+from keras_vit.errors import ConfigError, ImageError
 from keras_vit.export.formats import recognise
 from keras_vit.files import as_cell, make_folder, name_address, write_whole
 from keras_vit.images.pillow import describe_missing
@@ -84,7 +84,7 @@ def choose_writer(out, as_json, as_csv):
     if as_json or as_csv:
         raise ConfigError(f"The ending of {out} chooses the format. Leave --json and --csv out.")
     if out.suffix.lower() not in WRITERS:
-        raise ConfigError(describe_unknown("ending of predictions", out.suffix, WRITERS))
+        raise ConfigError(f"A file of predictions ends in {' or '.join(WRITERS)}. Received: {out}.")
     return WRITERS[out.suffix.lower()]
 
 

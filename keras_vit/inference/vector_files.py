@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit.errors import ConfigError, describe_unknown
+from keras_vit.errors import ConfigError
 from keras_vit.extras import require
 from keras_vit.files import find_misfit
 from keras_vit.owned import is_digest
@@ -108,7 +108,7 @@ def require_format(path: str | os.PathLike) -> str:
     """The ending of a file of vectors; refuses any other."""
     ending = Path(path).suffix.lower()
     if ending not in FORMATS:
-        raise ConfigError(describe_unknown("ending of vectors", ending, FORMATS))
+        raise ConfigError(f"A file of vectors ends in {' or '.join(FORMATS)}. Received: {path}.")
     if ending == ".parquet":
         require("pyarrow", "A file .parquet")
     return ending

@@ -178,7 +178,7 @@ def test_what_a_preview_shows_is_what_finetune_takes(monkeypatch, tmp_path):
     [
         ("predict x.png --json --csv", "Give --json or --csv, not both"),
         ("predict x.png --out a.csv --json", "The ending of a.csv chooses"),
-        ("predict x.png --out a.xlsx", "There is no ending of predictions '.xlsx'"),
+        ("predict x.png --out a.xlsx", "A file of predictions ends in .csv or .json or .jsonl. Received: a.xlsx."),
         ("predict empty --model {root}/model.keras", "There are no images at empty"),
         ("predict empty/*.png --model {root}/model.keras", "There are no images at empty"),
         ("predict http://a:b@x.org/c.jpg?d --model {root}/model.keras", "http://x.org/c.jpg is not fetched: expected"),
@@ -252,7 +252,7 @@ def test_vectors_and_the_nearest_pictures(keras_vit, root, tmp_path, monkeypatch
     for arguments, said in (
         (("embed", "photos", "--model", "dist", "--out", tmp_path / "w.npz"), "is an exported classifier"),
         (("near", "photos/cat/3.png", "--in", file, "--model", "dist"), "was not made by dist as it is now"),
-        (("near", "photos/cat/3.png", "--in", "photos/cat/3.png"), "There is no ending of vectors '.png'"),
+        (("near", "photos/cat/3.png", "--in", "photos/cat/3.png"), "A file of vectors ends in .npz or .parquet"),
     ):
         done = keras_vit(*arguments)
         assert done.status == 1 and said in done.err

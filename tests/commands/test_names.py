@@ -142,7 +142,7 @@ TYPOS = {
     "predict {photo} --model dist/nope.tflite": "There is no file dist/nope.tflite",
     "embed nope --model R20x0.5:emoji --out v.npz": "There is no image nope",
     "embed {photo} --model runs/nope --out v.npz": "There is no folder or file runs/nope",
-    "embed {photo} --model R20x0.5:emoji --out v.csv": "There is no ending of vectors '.csv'",
+    "embed {photo} --model R20x0.5:emoji --out v.csv": "A file of vectors ends in .npz or .parquet. Received: v.csv.",
     "embed {photo} --model R20x0.5:emoji --out v.npz --vector mean": "There is no vector 'mean'",
     "near {photo} --in nope.npz": "There is no file nope.npz",
     "evaluate nope/x --data digits": "There is no folder or file nope/x",
