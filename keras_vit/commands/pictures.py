@@ -155,7 +155,9 @@ def deduplicate(
     try:
         tests = [data.load(name, against_split) for name in others]
     except DataError as error:
-        raise DataError(f"{error} The split is that of --against-split.") from error
+        raise DataError(
+            f"{error} Here --against-split chooses it; train+validation has all images of a folder without splits."
+        ) from error
     with show_text("Reading images") as tell:
         found = data.find_duplicates(
             train, tests, most_bits, lambda name, count: tell(f"{name}: {count:,} images read")
