@@ -139,7 +139,7 @@ def choose_settings(folder: Path, given: Mapping[str, Any], pretrain: bool, resu
         return recall_settings(folder, {**given, "pretrain": pretrain})
     if "dataset" not in given:
         what = f"There is no run in {folder} to resume" if resume else "Nothing says what to train on"
-        raise ConfigError(f"{what}. Give a dataset, such as folder:photos.")
+        raise ConfigError(f"{what}. Give a dataset: --data folder:photos, in Python dataset='folder:photos'.")
     return Settings(**{"model": MODELS[pretrain], **given, "pretrain": pretrain})
 
 

@@ -159,6 +159,7 @@ def test_a_run_whose_images_are_others_now(keras_vit, begun, before, sentence):
     "line, sentence",
     [
         ("finetune --out {out}", "Nothing says what to train on. Give a dataset"),
+        ("finetune --out {out} folder:photos", "Give a dataset: --data folder:photos"),
         ("finetune --out {out} --resume", "There is no run in {out} to resume. Give a dataset"),
         ("finetune --out {out} --data folder:absent", "There is no folder absent"),
         ("finetune --out {out} --data digits --model ViT-B/17", "Did you mean ViT-B/16"),
