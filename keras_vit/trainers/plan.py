@@ -6,13 +6,14 @@ Importing this imports no Keras.
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from keras_vit import data, training, zoo
 from keras_vit.data.augment.rows import find_augmentation
 from keras_vit.data.datasets.schemes import require_dataset, would_read
 from keras_vit.errors import ConfigError, quote_some
-from keras_vit.models.variants import variant
+from keras_vit.models.variants import VARIANTS, variant
 from keras_vit.trainers import choices
 from keras_vit.trainers.settings import BACKBONE, Settings
 from keras_vit.training.recipe_rows import EPOCHS
@@ -30,6 +31,16 @@ def require_outside_dataset(out, dataset):
         )
 
 
+def require_variant(model):
+    """Refuses a model that has weights: pre-training begins with random ones."""
+    if model not in VARIANTS and (model.partition(":")[0] in VARIANTS or Path(model).exists()):
+        raise ConfigError(
+            f"Pre-training begins with random weights, not with those of {model}. Give a variant, such as ViT-B/16, or "
+            "use finetune."
+        )
+    variant(model)
+
+
 def resolve(settings: Settings) -> Settings:
     """Replaces a run's folder in the settings by the file of its weights; refuses an unknown dataset or model."""
     require_dataset(settings.dataset)
@@ -38,7 +49,7 @@ def resolve(settings: Settings) -> Settings:
         settings = dataclasses.replace(settings, teacher=str(model_of(settings.teacher)))
         registry.resolve(str(settings.teacher))
     if settings.pretrain:
-        variant(settings.variant)
+        require_variant(settings.model)
     else:
         registry.resolve(choices.choose_checkpoint(settings.model))
     return settings

@@ -164,6 +164,8 @@ def test_a_run_whose_images_are_others_now(keras_vit, begun, before, sentence):
         ("finetune --out {out} --data folder:absent", "There is no folder absent"),
         ("finetune --out {out} --data digits --model ViT-B/17", "Did you mean ViT-B/16"),
         ("pretrain --out {out} --data digits --model ViT-B/17", "Did you mean ViT-B/16"),
+        ("pretrain --out {out} --data digits --model ViT-B/16:i21k", "not with those of ViT-B/16:i21k"),
+        (f"pretrain --out {{out}} --data digits --model {__file__}", f"not with those of {__file__}"),
         ("finetune --out {out} --data digits --augmentation strong3", "Did you mean strong2 or strong1"),
         ("finetune --out {out} --data digits --recipe finetune-pet", "Did you mean finetune-pets"),
         ("finetune --out {out} --data cifar-10", "Did you mean cifar10"),
