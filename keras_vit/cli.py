@@ -70,7 +70,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # a frame's variables may be secrets: a plain traceback shows none
     pretty_exceptions_show_locals=False,
     help="ViT, hybrid and ResNet (BiT) models of *An Image is Worth 16x16 Words* in Keras.\n\n"
-    "Exit codes: 0 done, 1 the input could not be used (one sentence on standard error), 2 the command line was wrong.",
+    "Exit codes: 0 done, 1 the input could not be used (standard error says why), 2 the command line was wrong.",
 )
 
 

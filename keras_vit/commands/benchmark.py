@@ -53,7 +53,7 @@ def benchmark(
         list[int], typer.Option(min=1, help="Images per step; repeat the option for more sizes. The fastest is shown.")
     ] = [1, 8, 64],  # noqa: B006
     largest_batch: Annotated[
-        bool, typer.Option("--largest-batch", help="Find the largest batch that fits as well, to within a sixteenth.")
+        bool, typer.Option("--largest-batch", help="Also find the largest batch that fits, to within a sixteenth.")
     ] = False,
     train: Annotated[bool, typer.Option("--train", help="Measure steps of training (Adam), not inference.")] = False,
     memory: Annotated[
@@ -71,7 +71,7 @@ def benchmark(
 ) -> None:
     """Measures images per second over image and batch sizes, and the largest batch that fits (Figure 12).
 
-    Models run with random weights in a separate process, on the first GPU, else on the CPU, without compilation time.
+    Models run with random weights in a separate process, on the first GPU, else on the CPU; compiling is not timed.
     The folder receives speed.csv and speed.png, with --largest-batch also largest_batch.csv and largest_batch.png.
     Every measurement is stored at once, so after Ctrl-C the same command continues.
 

@@ -89,8 +89,8 @@ def compare(
     split: Annotated[
         str | None,
         typer.Option(
-            help="The images to compare on: train, validation or test; by default as in evaluate. If one of several "
-            "runs was trained on a folder without a subfolder test, those that it held out."
+            help="The images to compare on: train, validation or test; by default as in evaluate. If any of the "
+            "runs was trained on a folder without a subfolder test, the images that it held out are used."
         ),
     ] = None,
     out: Annotated[

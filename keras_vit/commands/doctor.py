@@ -133,7 +133,7 @@ def diagnose(
     """Tries the exports of Keras and of this package on any Keras model, and writes files that work.
 
     Each export runs in a separate process. Its file is loaded in its own runtime and compared with the model on seeded
-    inputs. If it fails or differs, exports of the model's first layers show from which layer on. Code in a .keras file
+    inputs. If it fails or differs, exports of the model's first layers find the layer at fault. Code in a .keras file
     is never run. The exit code is 0 if there is a correct file of each format.
 
     Example: keras-vit doctor mine.keras --to onnx tflite --out exported

@@ -33,8 +33,8 @@ def embed_images(
     vector: Annotated[
         str | None,
         typer.Option(
-            help="The model's own output, the input of its head (features), the class token, the mean of the patches "
-            "(gap), or both (token+gap). By default output, or features of a classifier."
+            help="output (the model's own), features (the input of its head), token (the class token), gap (the mean "
+            "of the patches) or token+gap. By default output, or features of a classifier."
         ),
     ] = None,
     normalize: Annotated[bool, typer.Option("--normalize", help="Divide each vector by its length.")] = False,
@@ -87,7 +87,7 @@ def show_nearest(
         bool, typer.Option("--exact", help="Compare all vectors of more than a million, without an index.")
     ] = False,
 ) -> None:
-    """Finds the nearest images: a page with the pictures whose vectors have the largest cosines.
+    """Finds the nearest images, and writes a page of the pictures whose vectors have the largest cosines.
 
     Up to a million vectors are all compared. For more, an index is made and kept beside their file, and the share that
     it finds is printed. The page needs no other file and no network. An image that cannot be read is named on standard

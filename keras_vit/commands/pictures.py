@@ -204,7 +204,7 @@ def inspect_model(
 ) -> None:
     """Writes one HTML page about a model: filters, position embeddings, attention, features or class activation.
 
-    If none are named, a run's held-out images are shown. The page needs no other file and no network. An image that
+    Without any, the page shows a run's held-out images. The page needs no other file and no network. An image that
     cannot be read is named on standard error and left out; the exit code is then 1.
 
     Example: keras-vit inspect ViT-B/16 --images cat.jpg dog.jpg --data folder:photos --out report

@@ -205,8 +205,9 @@ def predict(
     masks: Annotated[
         Path | None,
         ToFolder(
-            help="A new folder for the class of every pixel, of a model that segments: masks/ gets PNG of class "
-            f"numbers, painted/ their colours over the images. At most {MASKS_AT_A_TIME} images are read at a time."
+            help="For a model that segments, a new folder for the class of every pixel: masks/ gets PNG of class "
+            "numbers, and painted/ shows them as colours over the images. "
+            f"At most {MASKS_AT_A_TIME} images are read at a time."
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one line for each image.")] = False,

@@ -97,7 +97,7 @@ def evaluate_few_shot(
     batch_size: BatchSize = 64,
     as_json: Json = False,
 ) -> None:
-    """Few-shot accuracy: least squares from frozen features to classes, on a few training images of each (section 4.1).
+    """Measures few-shot accuracy: least squares on frozen features of a few training images per class (section 4.1).
 
     Example: keras-vit fewshot ViT-B/16:augreg-i21k --data cifar100 --shots 5 --shots 10
     """
