@@ -151,30 +151,21 @@ def run(*arguments):
 
 assert "local" in run("info", name) and "local" in run("list", name)
 assert any(label in run("predict", folder / "photo.png", "--model", name) for label in model.labels)
-if "train" in sys.argv:
-    run("export", name, "--to", "onnx", "--out", folder / "export")
-    run("finetune", "--data", "digits", "--model", name, "--steps", 2, "--batch-size", 8, "--out", folder / "run")
+run("export", name, "--to", "onnx", "--out", folder / "export")
+run("finetune", "--data", "digits", "--model", name, "--steps", 2, "--batch-size", 8, "--out", folder / "run")
 assert refused <= {"socket.__new__"}, refused  # urllib3 tries, when it is imported, whether there is IPv6
 """
 
 
-def run_without_sockets(folder, *more):
-    cache = folder / "cache"
+@pytest.mark.slow
+def test_predicting_exporting_and_fine_tuning_without_sockets(tmp_path):
+    """Nothing is kept in the cache, and no lock."""
+    cache = tmp_path / "cache"
     environment = {**os.environ, "KERAS_VIT_OFFLINE": "1", "KERAS_VIT_CACHE": str(cache)}
     before = sorted(shipping.WEIGHTS.iterdir())
-    command = [sys.executable, "-c", WITHOUT_SOCKETS, ROWS[0].name, str(folder), *more]
+    command = [sys.executable, "-c", WITHOUT_SOCKETS, ROWS[0].name, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
-    assert not cache.exists() and sorted(shipping.WEIGHTS.iterdir()) == before  # nothing kept, no lock
-
-
-@pytest.mark.slow
-def test_no_socket_no_cache_no_lock(tmp_path):
-    run_without_sockets(tmp_path)
-
-
-@pytest.mark.slow
-def test_exporting_and_fine_tuning_without_sockets(tmp_path):
-    run_without_sockets(tmp_path, "train")
+    assert not cache.exists() and sorted(shipping.WEIGHTS.iterdir()) == before
     with zipfile.ZipFile(tmp_path / "run" / "last.weights.npz") as archive:
         assert archive.comment.startswith(b"{")
