@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from slowness import mark_but
 from training_worker import data, small, sparse
 
 from keras_vit import training
@@ -103,7 +104,7 @@ def test_accumulators_and_averages_are_where_we_look():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["vit", "hybrid", "resnet"])
+@pytest.mark.parametrize("family", mark_but(pytest.mark.long, ["vit", "hybrid", "resnet"], "hybrid"))
 def test_train_step_compiles_with_xla(family, monkeypatch):
     """What a TPU gets: uint8 images, and group norm in its form for accelerators."""
     monkeypatch.setattr(gradients, "is_compiled", lambda x: False)
