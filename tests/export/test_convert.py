@@ -17,7 +17,7 @@ import onnxruntime
 import pytest
 from runtimes import RUN, run_onnx
 from shaking import shaken
-from slowness import slow_but
+from slowness import mark_but, slow_but
 
 from keras_vit import export, zoo
 from keras_vit.errors import ExportError, ParityError
@@ -64,11 +64,15 @@ def convolutional():
 
 
 IN_TFLITE = ("hybrid", "axial", "axial resnet")  # the model that has everything stands for the others
+IN_PARTS = [(kind, "model") for kind in ("token", "resnet", "axial gap")]  # of those and of test_free_image_size
 PAIRS = [(kind, name) for kind in MODELS for name in FORMATS if name != "model.tflite" or kind in IN_TFLITE]
+PAIRS = [pair for pair in PAIRS if pair not in IN_PARTS]
 QUICK = [(kind, "model.onnx") for kind in MODELS]
 
 
-@pytest.mark.parametrize(("kind", "name"), slow_but(PAIRS, *QUICK))
+@pytest.mark.parametrize(
+    ("kind", "name"), [*slow_but(PAIRS, *QUICK), *mark_but((pytest.mark.slow, pytest.mark.long), IN_PARTS)]
+)
 def test_artefact_is_the_model_at_any_batch_size(kind, name, tmp_path):
     model = shaken(MODELS[kind]())
     report = export.convert(model, tmp_path / name)
