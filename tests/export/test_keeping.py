@@ -1,6 +1,8 @@
 """Exports of one format into a bundle that has others."""
 
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,10 +24,15 @@ def vit(seed, labels=("a", "b", "c"), **fields):
     return model
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    export.bundle(vit(0), out := tmp_path_factory.mktemp("made") / "dist", ["onnx", "saved_model"])
+    return out
+
+
 @pytest.fixture
-def dist(tmp_path):
-    export.bundle(vit(0), tmp_path / "dist", ["onnx", "saved_model"])
-    return tmp_path / "dist"
+def dist(made, tmp_path):
+    return Path(shutil.copytree(made, tmp_path / "dist"))
 
 
 def contents(folder):
