@@ -383,13 +383,24 @@ def test_saved_in_a_new_process(tmp_path):
         np.testing.assert_allclose(loaded, outputs, rtol=1e-5, atol=1e-6, err_msg=case)
 
 
+EACH_IN_A_FORK = """
+import os, sys
+import {first}
+for use in sys.argv[1:]:
+    pid = os.fork()
+    if pid == 0:
+        sys.exit(exec(use))
+    assert os.waitpid(pid, 0)[1] == 0
+"""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("first", ["keras_vit, tensorflow", "tensorflow, keras_vit", "keras_vit, keras"])
 def test_imports_in_any_order(first, tmp_path):
     path = tmp_path / "model.keras"
     models.VisionTransformer(**VIT, patch_size=8).save(path)
-    for use in ("keras_vit.layers.MLP", f"import keras; keras.saving.load_model({str(path)!r})"):
-        subprocess.run([sys.executable, "-c", f"import {first}; {use}"], check=True)
+    uses = ("keras_vit.layers.MLP", f"import keras; keras.saving.load_model({str(path)!r})")
+    subprocess.run([sys.executable, "-c", EACH_IN_A_FORK.format(first=first), *uses], check=True)
 
 
 def test_keras_keeps_its_files_after_our_classes_are_registered():
