@@ -4,6 +4,7 @@ import gc
 import os
 import signal
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -35,3 +36,11 @@ def pytest_cmdline_main(config):
         chosen.numprocesses, chosen.dist = 2, "loadfile"  # a file's models and artefacts are made once
         for name in THREADS:
             os.environ.setdefault(name, "1")
+
+
+@pytest.fixture
+def forked_converters(monkeypatch):
+    """Exports' processes are forked from one with TensorFlow, for tests that prove nothing of how they begin."""
+    import forking
+
+    monkeypatch.setattr(forking.processes, "subprocess", SimpleNamespace(Popen=forking.Forked, PIPE=None))

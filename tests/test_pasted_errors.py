@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from forking import forkserver
 from pasted_pages import read_page, run_page, unmet
 
 FOLDER = Path(__file__).parents[1] / "docs" / "errors"
@@ -27,22 +28,14 @@ def comes(message, printed):
     return doctest.OutputChecker().check_output(f"...{message.strip().rstrip('.')}...", printed, FLAGS)
 
 
-@pytest.fixture(scope="module")
-def processes():
-    """A context whose processes begin with TensorFlow imported, once for all."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tensorflow", "keras", "onnxruntime"])
-    return context
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
-def test_a_page(path, processes, tmp_path):
+def test_a_page(path, tmp_path):
     page = read_page(path)
     if missing := unmet(page.needs):
         pytest.skip(f"needs {', '.join(missing)}")
     missing = unmet(page.fails_with)
-    context = multiprocessing.get_context("spawn") if "jax" in page.needs else processes
+    context = multiprocessing.get_context("spawn") if "jax" in page.needs else forkserver()
     process = context.Process(target=run_page, args=(page, tmp_path, not missing))
     (tmp_path / "tests").symlink_to(FOLDER.parents[1] / "tests")
     process.start()

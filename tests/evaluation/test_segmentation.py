@@ -17,6 +17,7 @@ from keras_vit.errors import ConfigError
 from keras_vit.trainers.plan import compile_arguments
 from keras_vit.trainers.settings import Settings
 
+pytestmark = pytest.mark.usefixtures("forked_converters")
 RNG = np.random.default_rng(0)
 LABELS, LOGITS = RNG.integers(0, 4, (3, 6, 5)), RNG.normal(size=(3, 6, 5, 4)).astype("float32")
 WEIGHTS = (RNG.uniform(size=(3, 6, 5)) < 0.7).astype("float32")

@@ -17,6 +17,7 @@ from keras_vit.export.onnx.emit import LAYERS, OPERATIONS
 from keras_vit.export.preparation import prepare, prepare_model
 from keras_vit.export.tflite import builtin_roll, group_neighbours, transpose_in_steps
 
+pytestmark = pytest.mark.usefixtures("forked_converters")
 PAGE = pathlib.Path(__file__).parents[2] / "docs/any_model.md"
 
 

@@ -24,6 +24,7 @@ from keras_vit.export.staging import MANIFEST, ExportFolder
 from keras_vit.models import AxialVisionTransformer, ResNet, VisionTransformer
 from keras_vit.owned import files_in
 
+pytestmark = pytest.mark.usefixtures("forked_converters")
 TINY = {"image_size": (16, 24), "patch_size": 8, "hidden_size": 32, "num_layers": 2, "num_heads": 4, "mlp_dim": 64}
 MODELS = {
     "token": lambda: VisionTransformer(**TINY, num_classes=3),

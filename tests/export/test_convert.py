@@ -30,6 +30,7 @@ from keras_vit.export.staging import seal, stage
 from keras_vit.models import AxialResNet, AxialVisionTransformer, ResNet, VisionTransformer
 from keras_vit.models.preprocessing import Preprocessing
 
+pytestmark = pytest.mark.usefixtures("forked_converters")
 FORMATS = ("model.onnx", "model.tflite", "model")
 # TFLite's converter imports TensorFlow in a process of its own; the default tests convert the hybrid alone.
 SLOW_TFLITE = pytest.param("model.tflite", marks=pytest.mark.slow)
@@ -497,6 +498,7 @@ def test_what_a_converter_raises_is_an_export_error(error, tmp_path, monkeypatch
 @pytest.mark.slow
 def test_a_tensorflow_without_the_converter_is_a_sentence(tmp_path, monkeypatch):
     """TensorFlow has announced to remove tf.lite."""
+    monkeypatch.undo()  # the converter's process is a new one
     (tmp_path / "sitecustomize.py").write_text("import tensorflow\ndel tensorflow.lite")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with pytest.raises(
@@ -595,8 +597,9 @@ def test_metadata_is_inside_the_file(tmp_path):
 
 
 @pytest.mark.slow
-def test_several_threads_export_one_model(tmp_path):
+def test_several_threads_export_one_model(tmp_path, monkeypatch):
     """Tracing changes the model's layers meanwhile."""
+    monkeypatch.undo()  # the converters' processes are new ones
     model = shaken(MODELS["token"]())
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-4)

@@ -13,6 +13,7 @@ from keras_vit.export.bundling import count_examples, keep_artefacts
 from keras_vit.export.staging import ExportFolder
 from keras_vit.models import VisionTransformer
 
+pytestmark = pytest.mark.usefixtures("forked_converters")
 TINY = dict(image_size=16, patch_size=8, hidden_size=16, num_layers=1, num_heads=2, mlp_dim=32, num_classes=3)
 
 

@@ -6,6 +6,8 @@ import pytest
 from keras_vit import export, training, zoo
 from keras_vit.export.opening import open_artefact
 
+pytestmark = pytest.mark.usefixtures("forked_converters")
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["onnx", "tflite"])

@@ -9,6 +9,7 @@ from slowness import mark_but
 from keras_vit import export
 from keras_vit.export.formats import require_known_operations
 
+pytestmark = pytest.mark.usefixtures("forked_converters")
 # One of each kind stands for all where a conversion takes a process of its own.
 EACH_KIND = pytest.mark.parametrize(
     ("kind", "place"), mark_but(pytest.mark.long, [*KINDS[:2], ("2d", "every-layer-shared"), KINDS[-1]], KINDS[-1])

@@ -23,7 +23,7 @@ from keras_vit.export.proof.mixture import BOUND, WAYS, Goal
 from keras_vit.export.proof.parity import cosine
 from keras_vit.models import AxialResNet, AxialVisionTransformer, ResNet, VisionTransformer
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_converters")]
 
 
 @pytest.fixture(scope="module")

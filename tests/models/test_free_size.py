@@ -14,6 +14,7 @@ from keras_vit.export.onnx.reading import load_onnx
 from keras_vit.export.preparation import make_probe
 from keras_vit.models import Preprocessing
 
+pytestmark = pytest.mark.usefixtures("forked_converters")
 FREE = (None, None)
 SIZES = ((40, 32), (16, 24), (24, 16), (64, 72))
 INTERPOLATIONS = ("linear", "bilinear", "bicubic", "bicubic-plain", "dinov2")

@@ -9,6 +9,7 @@ import keras_vit
 from keras_vit import zoo
 from keras_vit.errors import ConfigError
 
+pytestmark = pytest.mark.usefixtures("forked_converters")
 IMAGES = np.random.default_rng(0).normal(0, 0.5, (3, 32, 32, 3)).astype("float32")
 
 
