@@ -11,7 +11,7 @@ Which models can be exported. Any built keras.Model. These attributes are used i
   model's float inputs. It is written with keras.ops and has the fields `image_size` (height, width), `mean` and `std`
   (of pixels in [0, 1]), `interpolation`, `crop` and `crop_mode`, which mean what they do in `models.Preprocessing`.
 - `model.labels`: None, or a tuple with the names of the classes, in the order of the logits. Outputs that end in
-  softmax or sigmoid are taken as the probabilities.
+  softmax or sigmoid are taken as the probabilities; of other outputs the softmax, or the sigmoid of a single one.
 - `model.config`: a dataclass, which becomes a part of the artefact's description. A page draws attention over its
   `grid` (rows, columns) of patches.
 - methods of the model's inputs, such as `model.features` and `model.attention`: a SavedModel can have them as

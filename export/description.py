@@ -1,5 +1,6 @@
 """The description stored in an artefact: its origin, its input, and the names of its classes."""
 
+import contextlib
 import dataclasses
 import json
 import re
@@ -48,18 +49,32 @@ def remove_secrets(value):
     return local["name"] if local else without_secrets(text)
 
 
-def find_probabilities(model):
+def find_probabilities(model, outputs=None):
     """How a model's first output becomes probabilities: "softmax", "sigmoid", or "output" if it is probabilities.
 
-    Its configuration, or that of the model that ends it, says so, or else its last layer or operation.
+    Its configuration, or that of the model that ends it, says so, or else its last layer or operation, also inside a
+    subclassed model, whose `outputs` are traced.
     """
-    last = model
-    while getattr(last, "outputs", None):
-        config = getattr(last, "config", None)
-        if hasattr(config, "probabilities"):
-            return config.probabilities
-        last = last.outputs[0]._keras_history.operation
-    activation = getattr(last, "activation", last)
+    import keras
+
+    from keras_vit.export.onnx.lowering import node_behind, unrecorded
+    from keras_vit.export.preparation import TRACING
+
+    outputs = outputs or getattr(model, "outputs", None)
+    config = getattr(model, "config", None)
+    if hasattr(config, "probabilities"):
+        return config.probabilities
+    node = node_behind(outputs[0]) if outputs else None
+    if node is not None:
+        last, called = node.operation, node.arguments
+        if not isinstance(last, keras.Model) or getattr(last, "outputs", None):
+            return find_probabilities(last)
+        with TRACING, unrecorded(last):
+            inner = None
+            with contextlib.suppress(Exception):  # code without keras.ops may raise anything
+                inner = keras.tree.flatten(last.call(*called.args, **called.kwargs))
+            return find_probabilities(last, inner)
+    activation = getattr(model, "activation", model)
     name = getattr(activation, "__name__", type(activation).__name__)
     return "output" if name.lower() in ("softmax", "sigmoid") else "softmax"
 
@@ -94,6 +109,9 @@ def describe_model(model, source, shapes, preprocessing, extra=None, further_out
     fields = None
     if dataclasses.is_dataclass(config) and not isinstance(config, type):
         fields = dataclasses.asdict(config)
+    probabilities = None if gives_vectors(fields, labels) else find_probabilities(source)
+    if fields is None and probabilities == "softmax" and source.outputs[0].shape[-1] == 1:
+        probabilities = "sigmoid"  # of two classes by one logit, whose softmax is always 1
     return {
         "name": model.name,
         "inputs": [
@@ -104,7 +122,7 @@ def describe_model(model, source, shapes, preprocessing, extra=None, further_out
         "further_outputs": list(further_outputs),
         "preprocessing": describe_preprocessing(preprocessing),
         "labels": None if labels is None else list(labels),
-        "probabilities": None if gives_vectors(fields, labels) else find_probabilities(source),
+        "probabilities": probabilities,
         "config": fields,
         "source": None,
         "licence": None,

@@ -435,6 +435,42 @@ def test_outputs_that_are_probabilities_are_given_as_they_are(activation, tmp_pa
         export.bundle(whole, tmp_path / "web", ["onnx"], web_layout="transformers")
 
 
+class Subclassed(keras.Model):
+    """As in Keras' guides: probabilities from a layer that only `call` knows."""
+
+    def __init__(self):
+        super().__init__()
+        self.pool, self.head = keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(3, activation="softmax")
+
+    def call(self, x, training=None):
+        return self.head(self.pool(x))
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_probabilities_of_a_subclassed_model_are_given_as_they_are(wrapped, tmp_path):
+    inner, x = Subclassed(), keras.Input((32, 32, 3))
+    outer = keras.Model(x, inner(x))
+    model = outer if wrapped else inner
+    model.preprocessing = Preprocessing((32, 32))
+    export.convert(model, tmp_path / "model.onnx")
+    image = np.random.default_rng(0).integers(0, 256, (40, 40, 3), "uint8")
+    expected = np.asarray(model(model.preprocessing(image[None])))[0]
+    found = keras_vit.predict(tmp_path / "model.onnx", image)
+    np.testing.assert_allclose(found.probabilities, sorted(expected, reverse=True), atol=1e-5)
+
+
+def test_one_logit_is_of_two_classes(tmp_path):
+    """As in Keras' guide to transfer learning, whose loss is the binary cross-entropy of one logit."""
+    x = keras.Input((32, 32, 3))
+    model = keras.Model(x, keras.layers.Dense(1)(keras.layers.GlobalAveragePooling2D()(x)))
+    model.preprocessing = Preprocessing((32, 32))
+    export.convert(model, tmp_path / "model.onnx")
+    image = np.random.default_rng(0).integers(0, 256, (40, 40, 3), "uint8")
+    logit = float(np.asarray(model(model.preprocessing(image[None])))[0, 0])
+    (found,) = keras_vit.predict(tmp_path / "model.onnx", image).probabilities
+    assert found == pytest.approx(1 / (1 + np.exp(-logit)), abs=1e-5)
+
+
 def test_a_repository_for_triton(tmp_path):
     """config.pbtxt is read by Triton's own definition of it, where the package that has it is installed."""
     model = tiny()
