@@ -76,10 +76,9 @@ def verify(folder: str | os.PathLike, *, progress: Callable[[str], object] | Non
     inputs, expected = read_examples(
         folder / "examples.npz", about["inputs"], about["outputs"] + about["further_outputs"]
     )
-    names = [entry["name"] for entry in about["inputs"]]
     own = expected[: len(about["outputs"])]
     further = dict(zip((x["name"] for x in about["further_outputs"]), expected[len(own) :], strict=True))
-    return [verify_artefact(folder, entry, names, inputs, own, further) for entry in about["artefacts"]]
+    return [verify_artefact(folder, about, entry, inputs, own, further) for entry in about["artefacts"]]
 
 
 def require_manifest(folder):
@@ -153,18 +152,18 @@ def list_notes(folder, files, about):
         yield f"not the page that this version of the package writes: read {names} before you open it"
 
 
-def verify_artefact(folder, entry, names, inputs, expected, further):
+def verify_artefact(folder, about, entry, inputs, expected, further):
     """The report of one artefact; `expected` are the model's outputs for the examples, `further` its named ones."""
     expected = [*expected, *(further[name] for name in entry["further_outputs"])]
     row = format_named(entry["format"])
     kind = choose_kind(entry["quantize"], row)
     path = folder / entry["file"]
     require_known_operations(row.name, path)
-    received = run_artefact(path, row, names, entry["batches"], inputs)
+    received = run_artefact(path, row, [x["name"] for x in about["inputs"]], entry["batches"], inputs)
     shapes = [[x.shape for x in outputs if x.dtype.kind in "fiub"] for outputs in (expected, received)]
     if shapes[0] != shapes[1]:
         raise ParityError(f"{path} has outputs of the shapes {shapes[1]}; the model's had {shapes[0]}.")
-    difference = compare_outputs(expected, received, entry["further_outputs"])
+    difference = compare_outputs(expected, received, entry["further_outputs"], about["probabilities"] is not None)
     broken = kind.broken_bounds(difference)
     if broken:
         raise ParityError(

@@ -220,7 +220,8 @@ def compare(trial: Trial, path: Path) -> Difference:
     """The difference between the model's outputs and those of its artefact at `path`."""
     names = [x["name"] for x in trial.further_outputs]
     inputs, expected = ([x[: trial.compared] for x in arrays] for arrays in (trial.inputs, trial.expected))
-    return compare_outputs(expected, run_in_batches(trial.load(path), inputs, trial.batches), names)
+    classify = trial.source.describe(trial.shapes)["probabilities"] is not None
+    return compare_outputs(expected, run_in_batches(trial.load(path), inputs, trial.batches), names, classify)
 
 
 def require_parity(trial: Trial, difference: Difference) -> None:

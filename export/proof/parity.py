@@ -30,13 +30,16 @@ class Difference:
         return {name: value for name, value in dataclasses.asdict(self).items() if name != "varies"}
 
 
-def compare_outputs(expected, received, further_outputs=()):
-    """Compares two lists of outputs (n, ...), the last of which have names; the worst of all outputs counts."""
+def compare_outputs(expected, received, further_outputs=(), classify=True):
+    """Compares two lists of outputs (n, ...), the last of which have names; the worst of all outputs counts.
+
+    `classify`: whether the first row of numbers for an image is of classes, not a vector.
+    """
     pairs = list(zip(expected, received, strict=True))
     absolute = [largest_difference(a, b) for a, b in pairs]
     # The outputs of a zero-initialized head are all zero: then the absolute difference counts.
     scales = [float(np.abs(a).max(initial=0)) or 1.0 for a, _ in pairs]
-    classes = next(((a, b) for a, b in pairs if a.ndim == 2 and a.shape[1] > 1), None)
+    classes = next(((a, b) for a, b in pairs if classify and a.ndim == 2 and a.shape[1] > 1), None)
     return Difference(
         max_abs_diff=largest(absolute),
         max_rel_diff=largest([d / scale for d, scale in zip(absolute, scales, strict=True)]),

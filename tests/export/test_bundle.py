@@ -471,6 +471,14 @@ def test_one_logit_is_of_two_classes(tmp_path):
     assert found == pytest.approx(1 / (1 + np.exp(-logit)), abs=1e-5)
 
 
+def test_vectors_have_no_best_class(tmp_path):
+    """The largest number of a vector says nothing: neither the report, nor the card, nor `verify` compare it."""
+    model = shaken(VisionTransformer(**TINY, num_classes=0))
+    reports = export.bundle(model, tmp_path, ["onnx"]) + export.verify(tmp_path)
+    assert [(x.top1_agreement, x.top5_agreement, x.top1_regret) for x in reports] == [(None,) * 3] * 2
+    assert reports[0].cosine > 0.9999 and "%" not in (tmp_path / "README.md").read_text("utf-8")
+
+
 def test_a_repository_for_triton(tmp_path):
     """config.pbtxt is read by Triton's own definition of it, where the package that has it is installed."""
     model = tiny()
