@@ -188,7 +188,7 @@ def explain_log(log):
     foreign = re.findall(r"^(?:Flex|Custom|TF Select) ops: ([\w, ]+)$", log, re.MULTILINE)
     if foreign:
         names = ", ".join(sorted({name.strip() for line in foreign for name in line.split(",")}))
-        return f"TFLite has no built-in operator for: {names}. Export to .onnx or a SavedModel instead."
+        return f"TFLite has no built-in operator for: {names}. Export a SavedModel instead, or try .onnx."
     raised = re.findall(r"^[\w.]+(?:Error|Exception): (.+)$", log, re.MULTILINE)
     return f"The TFLite converter failed: {raised[-1] if raised else last_line(log)}."
 

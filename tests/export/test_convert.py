@@ -27,6 +27,7 @@ from keras_vit.export.onnx.lowering import lower
 from keras_vit.export.opening import open_artefact
 from keras_vit.export.proof import comparison
 from keras_vit.export.staging import seal, stage
+from keras_vit.export.tflite.converter import explain_log
 from keras_vit.models import AxialResNet, AxialVisionTransformer, ResNet, VisionTransformer
 from keras_vit.models.preprocessing import Preprocessing
 
@@ -621,3 +622,9 @@ def test_images_of_bytes_are_resized_as_in_predict(name, tmp_path):
     images = np.random.default_rng(0).integers(0, 256, (3, 20, 20, 3), "uint8")
     path, expected = export.convert(model, tmp_path / name).path, model.predict(images, verbose=0)
     np.testing.assert_allclose(RUN[name](path, images), expected, atol=1e-4 * np.abs(expected).max())
+
+
+def test_the_advice_for_tflite_is_what_takes_every_operation():
+    """A sum of bits, as in argmax, is in no ONNX file either."""
+    log = "error: failed\nTF Select ops: BitwiseAnd, Bitcast\n"
+    assert explain_log(log).endswith("for: Bitcast, BitwiseAnd. Export a SavedModel instead, or try .onnx.")
