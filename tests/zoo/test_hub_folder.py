@@ -11,7 +11,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from golden import GOLDEN
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 from keras_vit import hub, zoo
 from keras_vit.errors import CheckpointError, ExportError, PreprocessingError
@@ -96,6 +96,19 @@ def test_the_tensors_are_those_that_transformers_wrote(tmp_path):
     assert own == theirs and len(own) > 30  # under older names, which later versions read, too
     config = json.loads((tmp_path / "model/config.json").read_text())
     assert (config["model_type"], config["architecture"]) == ("vit", "vit_base_patch16_224")
+
+
+def test_several_classes_per_image_are_stated_and_read(tmp_path):
+    """transformers' pipelines take the sigmoid of each logit if config.json has this problem_type, else the softmax."""
+    arguments = {"image_size": 32, "patch_size": 8, "hidden_size": 32, "num_layers": 1, "num_heads": 4, "mlp_dim": 64}
+    model = VisionTransformer(**arguments, num_classes=3, probabilities="sigmoid")
+    zoo.save(model, tmp_path / "model.safetensors", layout="transformers")
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["problem_type"] == "multi_label_classification"
+    save_file(load_file(tmp_path / "model.safetensors"), tmp_path / "model.safetensors")  # as a file of others
+    assert zoo.load(tmp_path).config.probabilities == "sigmoid"
+    (tmp_path / "config.json").write_text(json.dumps({**config, "problem_type": "single_label_classification"}))
+    assert zoo.load(tmp_path).config.probabilities == "softmax"
 
 
 def test_a_model_of_grey_pictures_has_a_folder_without_transformers_js(tmp_path):

@@ -34,7 +34,13 @@ from keras_vit.zoo.formats.torch.layouts import (
     to_official,
     with_numerics,
 )
-from keras_vit.zoo.formats.torch.stated import read_companions, require_own_config, stated_labels, stated_preprocessing
+from keras_vit.zoo.formats.torch.stated import (
+    SEVERAL_CLASSES,
+    read_companions,
+    require_own_config,
+    stated_labels,
+    stated_preprocessing,
+)
 from keras_vit.zoo.formats.torch.timm_config import warn_of_quick_gelu
 from keras_vit.zoo.formats.torch.timm_files import make_timm_state
 from keras_vit.zoo.formats.torch.transformers_files import make_transformers_state
@@ -137,6 +143,8 @@ def read_with_companions(path, tensors, layout, hints):
         tensors.pop("head/bias")  # timm's projection of CLIP, which has none
     hints = replace(hints, own_size=stated.image_size or hints.own_size, fields=fields)
     config = with_numerics(read_config(tensors, hints))
+    if config_json.get("problem_type") == SEVERAL_CLASSES:
+        config = replace(config, probabilities="sigmoid")
     require_own_config(vars(config), stated)
     require_plausible(config, count_numbers(tensors), MOST_MISSING)
     preprocessing = stated_preprocessing(path.name, config_json, processor_json, config)

@@ -11,6 +11,7 @@ from keras_vit.models.preprocessing import CROP_MODES, Preprocessing, UnknownPre
 from keras_vit.zoo.formats.checkpoint import Fault
 
 COMPANIONS = ("config.json", "preprocessor_config.json")
+SEVERAL_CLASSES = "multi_label_classification"  # the problem_type for which transformers takes sigmoids, not softmax
 MOST_BYTES = 2**22  # of a file; the names of 21,843 classes take 0.7 million
 
 

@@ -10,7 +10,7 @@ from keras_vit.models.config import ViTConfig
 from keras_vit.zoo.formats.architecture import POSITIONS
 from keras_vit.zoo.formats.names import HF_DINOV2, HF_DINOV3, HF_TOWER, HF_VIT, VIT, torch_names
 from keras_vit.zoo.formats.torch.layouts import pack, to_torch
-from keras_vit.zoo.formats.torch.stated import ACTIVATIONS, name_activation
+from keras_vit.zoo.formats.torch.stated import ACTIVATIONS, SEVERAL_CLASSES, name_activation
 from keras_vit.zoo.formats.variables import official_arrays
 
 # The only values that a class computes, {field: value}, unless it is listed below.
@@ -165,6 +165,8 @@ def make_config(model: Any) -> dict[str, Any]:
         names = model.labels or [f"LABEL_{i}" for i in range(config.num_classes)]
         found |= {"id2label": {str(i): name for i, name in enumerate(names)}}
         found |= {"label2id": {name: i for i, name in enumerate(names)}}
+    if config.probabilities == "sigmoid":
+        found["problem_type"] = SEVERAL_CLASSES
     return found
 
 
