@@ -13,7 +13,7 @@ TESTS = pathlib.Path(__file__).parent
 CORE = ("models/test_golden.py", "training/test_optimizers.py", "export/test_from_jax.py")
 EVERY_PUSH = (
     *CORE,
-    "inspection/test_tools.py::test_a_resnet_is_inspected_and_copied_by_few_programs",
+    "inspection/test_tools.py::test_a_resnet_is_made_inspected_and_copied_by_few_programs",
     "models/test_preprocessing.py::test_pictures_of_another_size_are_not_compiled_for",
     "training/test_portable.py::test_a_run_copies_its_state_out_of_the_loop_at_checkpoints_alone",
     "distribution/test_microbatches.py::test_each_output_has_its_own_reduction_and_weights",

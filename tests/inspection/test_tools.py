@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit import inspection, models
+from keras_vit import inspection, layers, models
 from keras_vit.errors import ConfigError
 
 VIT = {"image_size": (16, 24), "patch_size": 8, "hidden_size": 16, "num_layers": 3, "num_heads": 2, "mlp_dim": 16}
@@ -212,7 +212,7 @@ def test_colours_are_principal_components():
 
 
 @pytest.mark.skipif(keras.backend.backend() != "jax", reason="the other backends compile no single operations")
-def test_a_resnet_is_inspected_and_copied_by_few_programs(resnet):
+def test_a_resnet_is_made_inspected_and_copied_by_few_programs(resnet):
     import jax
 
     compiled, images = [], np.random.default_rng(0).uniform(-1, 1, (2, 64, 96, 3)).astype("float32")
@@ -226,6 +226,11 @@ def test_a_resnet_is_inspected_and_copied_by_few_programs(resnet):
 
     assert 0 < count(lambda: inspection.class_activation(resnet, images)) < 15
     assert 0 < count(lambda: models.fold(resnet)) < 40
+    assert 0 < count(lambda: models.ResNet(image_size=64, depths=(1, 1, 1), num_classes=5)) < 25
+    layer = layers.StandardizedConv2D(64, 3)
+    layer.build((None, 8, 8, 32))
+    kernel = 288**0.5 * np.asarray(layer.kernel)  # LeCun's normal distribution, cut off at two deviations
+    assert abs(kernel.mean()) < 0.02 and abs(kernel.std() - 1) < 0.02 and 2.2 < abs(kernel).max() < 2.28
 
 
 def test_the_mean_of_a_class_activation_is_the_logit(resnet):
