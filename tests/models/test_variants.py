@@ -196,7 +196,7 @@ def test_unknown_names_get_the_nearest():
             {"position_embedding": "sincos2d", "hidden_size": 10, "num_heads": 2},
             "sincos2d needs a hidden_size of 8, 12, 16, ... Received: hidden_size=10",
         ),
-        ({"num_classes": -1}, "0 \\(for features\\) or more"),
+        ({"num_classes": -1}, "0 or more"),
         ({"backbone": BackboneConfig(depths=(3, 4, 6, 3))}, "patches of 512x512"),
     ],
 )
