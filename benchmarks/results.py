@@ -121,8 +121,8 @@ def format_case(lines: Sequence[Line]) -> str:
 
 def label(line: Line) -> str:
     """What tells the dots of a subject's plot apart: its contestants', too, where the size of images matters."""
-    case = Case(**{column: line[column] for column in CASE})
-    if case.batch == "0" or case.subject == "growth":  # which has sizes for contestants
+    case = Case(**{column: "" if line[column] == "0" else line[column] for column in CASE})
+    if not case.batch or case.subject == "growth":  # which has sizes for contestants
         case = dataclasses.replace(case, batch=0, image_size=0)
     name = "" if line["contestant"] == "keras_vit" else line["contestant"]
     return ", ".join(filter(None, (case.details(), name)))

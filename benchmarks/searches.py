@@ -26,6 +26,7 @@ def draw(count: int, seed: int):
 def write_file(path: Path) -> Path:
     """Writes a file of COUNT vectors, unless it is there."""
     if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
         columns = {name: [""] * COUNT for name in ("paths", "labels", "digests")}
         write_vectors(path, draw(COUNT, 1), (COUNT, WIDTH), columns, Origin("none", "0" * 64, "features", False))
     return path

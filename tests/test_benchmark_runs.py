@@ -58,11 +58,12 @@ def test_bare_decoding_of_png_reads_the_header_and_the_box(tmp_path):
 def test_a_search_makes_the_index_and_compares_all_beside_it(tmp_path, monkeypatch):
     monkeypatch.setattr(searches, "COUNT", 3000)
     monkeypatch.setattr(vector_search, "MOST", 1000)
-    makers = searches.enter_search(Case("search", batch=2), Settings(files=tmp_path))
-    assert [path.name for path in tmp_path.iterdir()] == ["3000 vectors.npz"]
+    files = tmp_path / "new"
+    makers = searches.enter_search(Case("search", batch=2), Settings(files=files))
+    assert [path.name for path in files.iterdir()] == ["3000 vectors.npz"]
     contestants = [make() for make in makers.values()]
     assert all(contestant.measure() > 0 for contestant in contestants)
-    assert (tmp_path / "3000 vectors.npz.index").exists() and set(contestants[0].over) < set(makers)
+    assert (files / "3000 vectors.npz.index").exists() and set(contestants[0].over) < set(makers)
 
 
 def test_timm_names_the_models_that_the_variants_are():
