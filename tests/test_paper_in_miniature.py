@@ -657,7 +657,7 @@ STATEMENTS = (
         searches_end_between_worse_pairs,
     ),
     (
-        "Over the hybrid it is 4 points after 7,200 updates with 4,000 images; with more no difference shows.",
+        "Against the hybrid it is 4 points after 7,200 updates with 4,000 images; with more no difference shows.",
         lambda: round_all(lead(where, over="hybrid") for where in BUDGETS[5:]) == [4, 0, 0],
     ),
     (
@@ -691,7 +691,7 @@ STATEMENTS = (
         ),
     ),
     (
-        "Masked patches gain 10.2 and 8.5 points over 300 updates from scratch.",
+        "Masked patches gain 10.2 and 8.5 points against 300 updates from scratch.",
         lambda: masked_patches_gain("masked patches first", "from scratch") == [10.2, 8.5],
     ),
     (
@@ -703,7 +703,7 @@ STATEMENTS = (
         lambda: masked_patches_gain("labels of all first", "masked patches first") == [5.0, 4.7],
     ),
     (
-        "with 1,000 labels no gain over 1,300 updates from scratch shows",
+        "with 1,000 labels no gain against 1,300 updates from scratch shows",
         lambda: masked_patches_gain("labels of all first", "from scratch, 1,300 updates")[1] == 0,
     ),
     (
@@ -713,7 +713,7 @@ STATEMENTS = (
     ),
     (
         "In few-shot accuracy SGD gains 5.3 and 2.1 points, and the average loses 4.4 after 2,400 updates. Without "
-        "positions a ViT loses 3.5 and 12.6 points of it",
+        "positions a ViT loses 3.5 and 12.6 few-shot points",
         lambda: (
             [variants_gain("few_shot_accuracy", n)[:3] for n in ("800", "2,400")]
             == [[0, 5.3, -3.5], [-4.4, 2.1, -12.6]]
