@@ -11,11 +11,7 @@ import importlib.abc
 import importlib.util
 import sys
 
-MODULES = (
-    "keras_vit.models.vit",
-    "keras_vit.models.resnet",
-    "keras_vit.models.axial.vit",
-    "keras_vit.models.axial.resnet",
+MODULES = (  # beside those of `MODELS`
     "keras_vit.masked_patches.model",
     "keras_vit.training.losses",
     "keras_vit.training.optimizers",
@@ -24,10 +20,12 @@ importing = False
 
 
 def import_classes():
+    from keras_vit.models.variants import MODELS
+
     global importing
     importing = True
     try:
-        for module in MODULES:
+        for module in (*(path.partition(":")[0] for path in MODELS.values()), *MODULES):
             importlib.import_module(module)
     except ImportError as error:
         if "partially initialized" not in str(error):

@@ -108,7 +108,7 @@ STATED = (
         ],
     ),
     (
-        "R50x1's now has {0.ratio:.2f} of timm's rate in bfloat16 (best {0.best:.2f}), and {1.ratio:.2f} in float32",
+        "R50x1 now has {0.ratio:.2f} of timm's rate in bfloat16 (best {0.best:.2f}), and {1.ratio:.2f} in float32",
         [f"training, R50x1, batch 8, 224 px{precision} over timm" for precision in (", mixed_bfloat16", "")],
     ),
 )

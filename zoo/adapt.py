@@ -16,9 +16,9 @@ from keras_vit.layers.interpolation import resize_line, resize_offsets, resize_p
 from keras_vit.models.classifier import as_labels
 from keras_vit.models.config import ResNetConfig, ViTConfig, change, drop_inapplicable
 from keras_vit.models.cost import positioned_prefix
+from keras_vit.models.tensors import POOL
 from keras_vit.models.variants import MODELS
 from keras_vit.zoo.formats.architecture import ROOT
-from keras_vit.zoo.formats.names import POOL
 from keras_vit.zoo.formats.npz import prepend_zero
 from keras_vit.zoo.names.rows import LABEL_SETS, class_names
 

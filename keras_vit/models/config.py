@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, TypedDict, get_args, get_origin, get_type_hints
 
 from keras_vit.errors import COUNT, ConfigError
+from keras_vit.models.tensors import BIT, VIT, Row
 
 
 def require(condition, message):
@@ -314,6 +315,7 @@ class ViTConfig:
 
     in_torch: ClassVar[bool] = True  # whether timm or transformers have such models, and names for their weights
     block_name: ClassVar[str] = "encoderblock"  # of a block in the authors' files
+    tensor_rows: ClassVar[tuple[Row, ...]] = VIT
 
     def __post_init__(self):
         set_image_size(self, (None, None))
@@ -474,6 +476,7 @@ class ResNetConfig:
 
     in_torch: ClassVar[bool] = True  # whether timm or transformers have such models, and names for their weights
     norms_first: ClassVar[bool] = True  # BiT: a norm before each convolution and one before the head
+    tensor_rows: ClassVar[tuple[Row, ...]] = BIT
 
     def __post_init__(self):
         set_image_size(self, None)

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from keras_vit.errors import CheckpointError, ConfigError, KerasVitError
 from keras_vit.models import cost
-from keras_vit.models.axial.config import AxialResNetConfig, AxialViTConfig
 from keras_vit.models.config import ResNetConfig, ViTConfig
 from keras_vit.models.preprocessing import Preprocessing, UnknownPreprocessing, preprocessing_of
+from keras_vit.models.variants import MODELS
 
 SLACK = 2**24  # bytes that any file may unpack to: a head of zeros compresses to nothing
 MOST_TENSORS = 2**15  # H/14 with two optimizer slots has some 1,500
@@ -193,13 +193,8 @@ class OpenCheckpoint:
     trainable: bool | Mapping[str, bool] = True  # the parts of the model that train, as the argument of `Classifier`
 
 
-# The families of models, by the names of their classes in a file's description.
-CONFIGS = {
-    "VisionTransformer": ViTConfig,
-    "ResNet": ResNetConfig,
-    "AxialVisionTransformer": AxialViTConfig,
-    "AxialResNet": AxialResNetConfig,
-}
+# The configurations of the families of models, by the names of their classes in a file's description.
+CONFIGS = {path.partition(":")[2]: config for config, path in MODELS.items()}
 
 
 def serialize_model(model):

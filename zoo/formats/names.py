@@ -1,18 +1,14 @@
-"""The tensors of a model: their official names, the layers that hold them, and their names in torch's state dicts.
+"""The names of tensors in torch's state dicts, {official name: name there}, and the orders of their axes.
 
-In names {i} counts the blocks of the encoder, {b} and {u} the stages and units of a ResNet. An option of the encoder
-with weights is a row here, with its name in each of torch's layouts that have it.
+Official names are those of `models/tensors.py`. A row there has its name here in each of the layouts that have it.
 """
 
-import itertools
-import string
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from keras_vit.models.axial.config import AxialResNetConfig, AxialViTConfig
-from keras_vit.models.config import ResNetConfig, ViTConfig
+from keras_vit.models.tensors import ATTENTION, BIT_UNIT, BLOCK, HEADS, MLP, POOL, POOL_ATTENTION, POOL_MLP, UNIT
 
 ROWS_AT_ONCE = 256
 
@@ -94,176 +90,7 @@ AXES = {
 }
 
 
-class Leaf(NamedTuple):
-    """A tensor of a layer: the end of its official name, the layer's attribute, the end of torch's name, its `AXES`."""
-
-    name: str
-    attribute: str
-    torch: str | None
-    axes: str = "same"
-
-
-BIAS = Leaf("bias", "bias", "bias")
-LEAVES = {
-    "token": (Leaf("", "token", "", "tokens"),),
-    "probe": (Leaf("probe", "probe", "", "tokens"),),
-    "layer scale": (Leaf("scale", "gamma", ""),),
-    "dense": (Leaf("kernel", "kernel", "weight", "dense"), BIAS),
-    "conv": (Leaf("kernel", "kernel", "weight", "conv"),),
-    "patches": (Leaf("kernel", "kernel", "weight", "conv"), BIAS),
-    "norm": (Leaf("scale", "gamma", "weight"), Leaf("bias", "beta", "bias")),
-    "bit norm": (Leaf("gamma", "gamma", "weight"), Leaf("beta", "beta", "bias")),
-    "bit head": (Leaf("kernel", "kernel", "weight", "head conv"), BIAS),
-    "into heads": (Leaf("kernel", "kernel", "weight", "into heads"), Leaf("bias", "bias", "bias", "heads")),
-    "out of heads": (Leaf("kernel", "kernel", "weight", "out of heads"), BIAS),
-    # The authors' files have only 1-D embeddings; the names of the others are our own (Appendix D.4).
-    "positions": (
-        Leaf("pos_embedding", "embedding", "", "tokens"),
-        Leaf("row_embedding", "row_embedding", None),
-        Leaf("column_embedding", "column_embedding", None),
-    ),
-    "relative": (Leaf("relative_embedding", "embedding", None),),
-    "axial positions": (Leaf("relative_pos_emb", "relative_embedding", None),),
-}
-
-
-class Row(NamedTuple):
-    """A layer: the beginning of its tensors' official names, its path in the model, and the kind of its `LEAVES`.
-
-    A model without that layer has none of its tensors.
-    """
-
-    name: str
-    layer: str
-    kind: str
-
-
-UNIT, UNIT_LAYER = "block{b}/unit{u}", "block{b}_unit{u}"
-ROOT = (Row("conv_root", "conv_root", "conv"), Row("gn_root", "norm_root", "norm"))
-SHORTCUT = (
-    Row(f"{UNIT}/conv_proj", f"{UNIT_LAYER}.shortcut", "conv"),
-    Row(f"{UNIT}/gn_proj", f"{UNIT_LAYER}.shortcut_norm", "norm"),
-)
-
-
-def conv_and_norm(i):
-    return (
-        Row(f"{UNIT}/conv{i}", f"{UNIT_LAYER}.conv{i}", "conv"),
-        Row(f"{UNIT}/gn{i}", f"{UNIT_LAYER}.norm{i}", "norm"),
-    )
-
-
-HEADS = {"query": "into heads", "key": "into heads", "value": "into heads", "out": "out of heads"}
-
-
-def heads(name, layer):
-    """The rows of an attention's four layers."""
-    return tuple(Row(f"{name}/{part}", f"{layer}.{part}", kind) for part, kind in HEADS.items())
-
-
-BLOCK, BLOCK_LAYER = "Transformer/encoderblock_{i}", "encoderblock_{i}"
-ATTENTION, MLP = f"{BLOCK}/MultiHeadDotProductAttention_1", f"{BLOCK}/MlpBlock_3"
-# big_vision's names; those of registers, pre-norm, layer scales and gates are ours, since the authors have none.
-POOL = "MAPHead_0"
-POOL_ATTENTION, POOL_MLP = f"{POOL}/MultiHeadDotProductAttention_0", f"{POOL}/MlpBlock_0"
-
-VIT = (
-    *ROOT,
-    *conv_and_norm(1),
-    *conv_and_norm(2),
-    *conv_and_norm(3),
-    *SHORTCUT,
-    Row("embedding", "embedding", "patches"),
-    Row("cls", "cls", "token"),
-    Row("registers", "registers", "token"),
-    Row("Transformer/posembed_input", "posembed_input", "positions"),
-    Row("Transformer/posembed_{i}", "posembed_{i}", "positions"),
-    Row("Transformer/posembed_shared", "posembed_shared", "positions"),
-    Row("Transformer/pre_norm", "pre_norm", "norm"),
-    Row(f"{BLOCK}/LayerNorm_0", f"{BLOCK_LAYER}.attention_norm", "norm"),
-    *heads(ATTENTION, f"{BLOCK_LAYER}.attention"),
-    Row(ATTENTION, f"{BLOCK_LAYER}.attention.relative", "relative"),
-    Row(f"{BLOCK}/LayerScale_0", f"{BLOCK_LAYER}.attention_scale", "layer scale"),
-    Row(f"{BLOCK}/LayerNorm_2", f"{BLOCK_LAYER}.mlp_norm", "norm"),
-    Row(f"{MLP}/Dense_0", f"{BLOCK_LAYER}.mlp.hidden", "dense"),
-    Row(f"{MLP}/Dense_gate", f"{BLOCK_LAYER}.mlp.gate", "dense"),
-    Row(f"{MLP}/Dense_1", f"{BLOCK_LAYER}.mlp.out", "dense"),
-    Row(f"{BLOCK}/LayerScale_1", f"{BLOCK_LAYER}.mlp_scale", "layer scale"),
-    Row("Transformer/encoder_norm", "encoder_norm", "norm"),
-    Row(POOL, "pool", "probe"),
-    *heads(POOL_ATTENTION, "pool.attention"),
-    Row(f"{POOL}/LayerNorm_0", "pool.norm", "norm"),
-    Row(f"{POOL_MLP}/Dense_0", "pool.mlp.hidden", "dense"),
-    Row(f"{POOL_MLP}/Dense_gate", "pool.mlp.gate", "dense"),
-    Row(f"{POOL_MLP}/Dense_1", "pool.mlp.out", "dense"),
-    Row("pre_logits", "pre_logits", "dense"),
-    Row("head", "head", "dense"),
-)
-# Our own names: no checkpoint of axial models is public.
-AXIAL_VIT = tuple(row._replace(name=row.name.replace("encoderblock", AxialViTConfig.block_name)) for row in VIT)
-
-
-def axial_attention(name):
-    return (
-        Row(f"{UNIT}/{name}", f"{UNIT_LAYER}.{name}", "axial positions"),
-        Row(f"{UNIT}/{name}/qkv", f"{UNIT_LAYER}.{name}.qkv", "conv"),
-        Row(f"{UNIT}/{name}/gn_qkv", f"{UNIT_LAYER}.{name}.qkv_norm", "norm"),
-        Row(f"{UNIT}/{name}/gn_out", f"{UNIT_LAYER}.{name}.out_norm", "norm"),
-    )
-
-
-AXIAL_RESNET = (
-    *ROOT,
-    *conv_and_norm(1),
-    *conv_and_norm(3),
-    *axial_attention("row_attention"),
-    *axial_attention("column_attention"),
-    *SHORTCUT,
-    Row("head", "head", "dense"),
-)
-
-BIT_UNIT, BIT_LAYER = "resnet/block{b}/unit{u:02d}", "block{b}_unit{u:02d}"
-BIT = (
-    Row("resnet/root_block/standardized_conv2d", "root_conv", "conv"),
-    Row(f"{BIT_UNIT}/a/group_norm", f"{BIT_LAYER}.norm1", "bit norm"),
-    Row(f"{BIT_UNIT}/a/standardized_conv2d", f"{BIT_LAYER}.conv1", "conv"),
-    Row(f"{BIT_UNIT}/b/group_norm", f"{BIT_LAYER}.norm2", "bit norm"),
-    Row(f"{BIT_UNIT}/b/standardized_conv2d", f"{BIT_LAYER}.conv2", "conv"),
-    Row(f"{BIT_UNIT}/c/group_norm", f"{BIT_LAYER}.norm3", "bit norm"),
-    Row(f"{BIT_UNIT}/c/standardized_conv2d", f"{BIT_LAYER}.conv3", "conv"),
-    Row(f"{BIT_UNIT}/a/proj/standardized_conv2d", f"{BIT_LAYER}.shortcut", "conv"),
-    Row("resnet/group_norm", "group_norm", "bit norm"),
-    Row("resnet/head/conv2d", "head", "bit head"),
-)
-
-ROWS = {ViTConfig: VIT, ResNetConfig: BIT, AxialViTConfig: AXIAL_VIT, AxialResNetConfig: AXIAL_RESNET}
-
-
-def count_parts(placeholders, config):
-    """The numbers of a model for the placeholders of a name: one dictionary for each tensor."""
-    if placeholders == ("i",):
-        return [{"i": i} for i in range(config.num_layers)]
-    if placeholders == ("b", "u"):
-        stages = config if hasattr(config, "depths") else config.backbone
-        depths = stages.depths if stages else ()
-        return [{"b": b, "u": u} for b, depth in enumerate(depths, start=1) for u in range(1, depth + 1)]
-    return [{}]
-
-
-def placeholders_of(row):
-    return tuple(key for _, key, *_ in string.Formatter().parse(row.name) if key)
-
-
-def rows_of(config):
-    """The rows of a model with their numbers, in the order of the authors' files: block by block."""
-    for placeholders, rows in itertools.groupby(ROWS[type(config)], placeholders_of):
-        rows = tuple(rows)
-        for numbers in count_parts(placeholders, config):
-            for row in rows:
-                yield Row(row.name.format(**numbers), row.layer.format(**numbers), row.kind)
-
-
-# Layouts of torch: {official name: name there}, or several names from different versions.
+# A tuple has the names of different versions.
 
 
 def named_heads(name, beginning, *parts):
@@ -413,7 +240,7 @@ def torch_names(rows, layout):
     for row in rows:
         theirs = layout.get(row.name, ())
         for name in (theirs,) if isinstance(theirs, str) else theirs:
-            for leaf in LEAVES[row.kind]:
+            for leaf in row.leaves:
                 if leaf.torch is not None:
                     names.append((f"{name}.{leaf.torch}".rstrip("."), f"{row.name}/{leaf.name}".rstrip("/"), leaf.axes))
     return tuple(names)

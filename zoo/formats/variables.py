@@ -6,20 +6,21 @@ import functools
 import numpy as np
 
 from keras_vit.errors import quote_some
+from keras_vit.models.tensors import rows_of
 from keras_vit.zoo.formats.checkpoint import Fault
-from keras_vit.zoo.formats.names import AXES, LEAVES, rows_of
+from keras_vit.zoo.formats.names import AXES
 
 
 def official_variables(model):
     """{official name: (variable, shape in the file)} of a model, in the order of the authors' files."""
     heads = getattr(model.config, "num_heads", None)
     layers, table = {layer.name: layer for layer in model.layers}, {}
-    for name, path, kind in rows_of(model.config):
+    for name, path, leaves in rows_of(model.config):
         first, *rest = path.split(".")
         layer = layers.get(first)
         for attribute in rest:
             layer = getattr(layer, attribute, None)
-        for leaf in LEAVES[kind]:
+        for leaf in leaves:
             variable = getattr(layer, leaf.attribute, None)
             if variable is not None:
                 shape = AXES[leaf.axes].of_variable(tuple(variable.shape), heads)

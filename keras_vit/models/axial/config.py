@@ -1,9 +1,26 @@
-"""The configurations of the axial models (Appendix D.6), and the cost of their attention. Imports no Keras."""
+"""The configurations of the axial models (Appendix D.6), the cost of their attention, the names of their tensors.
+
+Imports no Keras. The names are ours: no checkpoint of axial models is public.
+"""
 
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from keras_vit.models.config import ResNetConfig, ViTConfig, require, require_fractions, set_counts
+from keras_vit.models.tensors import CONV, DENSE, NORM, ROOT, SHORTCUT, UNIT, UNIT_LAYER, VIT, Leaf, Row, conv_and_norm
+
+BLOCK = "axialblock"
+RELATIVE = (Leaf("relative_pos_emb", "relative_embedding", None),)
+
+
+def line_attention(name):
+    """The rows of a unit's attention along rows or columns."""
+    return (
+        Row(f"{UNIT}/{name}", f"{UNIT_LAYER}.{name}", RELATIVE),
+        Row(f"{UNIT}/{name}/qkv", f"{UNIT_LAYER}.{name}.qkv", CONV),
+        Row(f"{UNIT}/{name}/gn_qkv", f"{UNIT_LAYER}.{name}.qkv_norm", NORM),
+        Row(f"{UNIT}/{name}/gn_out", f"{UNIT_LAYER}.{name}.out_norm", NORM),
+    )
 
 
 @dataclass(frozen=True)
@@ -47,7 +64,10 @@ class AxialViTConfig(ViTConfig):
     """An Axial-ViT (Appendix D.6); fields are the arguments of `AxialVisionTransformer`, where they are explained."""
 
     in_torch: ClassVar[bool] = False
-    block_name: ClassVar[str] = "axialblock"  # our name: no checkpoint of axial models is public
+    block_name: ClassVar[str] = BLOCK
+    tensor_rows: ClassVar[tuple[Row, ...]] = tuple(
+        row._replace(name=row.name.replace("encoderblock", BLOCK)) for row in VIT
+    )
 
     def __post_init__(self):
         super().__post_init__()
@@ -86,6 +106,15 @@ class AxialResNetConfig(ResNetConfig):
 
     in_torch: ClassVar[bool] = False
     norms_first: ClassVar[bool] = False
+    tensor_rows: ClassVar[tuple[Row, ...]] = (
+        *ROOT,
+        *conv_and_norm(1),
+        *conv_and_norm(3),
+        *line_attention("row_attention"),
+        *line_attention("column_attention"),
+        *SHORTCUT,
+        Row("head", "head", DENSE),
+    )
 
     def __post_init__(self):
         super().__post_init__()

@@ -12,12 +12,12 @@ import numpy as np
 
 from keras_vit.errors import CheckpointError
 from keras_vit.models.config import ViTConfig
+from keras_vit.models.tensors import BIT, VIT
 from keras_vit.models.variants import SIZES
 from keras_vit.zoo.formats.architecture import POSITIONS
 from keras_vit.zoo.formats.checkpoint import Fault, Tensor, gather
 from keras_vit.zoo.formats.names import (
     AXES,
-    BIT,
     HF_BIT,
     HF_DINOV2,
     HF_DINOV3,
@@ -28,7 +28,6 @@ from keras_vit.zoo.formats.names import (
     TIMM_BIT,
     TIMM_EVA,
     TIMM_VIT,
-    VIT,
     torch_names,
 )
 from keras_vit.zoo.formats.torch.stated import (

@@ -8,8 +8,9 @@ import numpy as np
 
 from keras_vit.errors import CheckpointError
 from keras_vit.models.config import ResNetConfig, ViTConfig
+from keras_vit.models.tensors import BIT, VIT
 from keras_vit.zoo.formats.architecture import POSITIONS
-from keras_vit.zoo.formats.names import BIT, TIMM_BARE, TIMM_BIT, TIMM_EVA, TIMM_VIT, VIT, torch_names
+from keras_vit.zoo.formats.names import TIMM_BARE, TIMM_BIT, TIMM_EVA, TIMM_VIT, torch_names
 from keras_vit.zoo.formats.torch.layouts import PACKED, pack, to_torch
 from keras_vit.zoo.formats.torch.stated import name_activation
 from keras_vit.zoo.formats.torch.timm_config import ACTIVATIONS, POOLS, read_architectures

@@ -7,8 +7,9 @@ import numpy as np
 
 from keras_vit.errors import CheckpointError
 from keras_vit.models.config import ViTConfig
+from keras_vit.models.tensors import VIT
 from keras_vit.zoo.formats.architecture import POSITIONS
-from keras_vit.zoo.formats.names import HF_DINOV2, HF_DINOV3, HF_TOWER, HF_VIT, VIT, torch_names
+from keras_vit.zoo.formats.names import HF_DINOV2, HF_DINOV3, HF_TOWER, HF_VIT, torch_names
 from keras_vit.zoo.formats.torch.layouts import pack, to_torch
 from keras_vit.zoo.formats.torch.stated import ACTIVATIONS, SEVERAL_CLASSES, name_activation
 from keras_vit.zoo.formats.variables import official_arrays
