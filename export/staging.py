@@ -31,7 +31,7 @@ SEALED = re.compile(rb"%b.{0,9}?(\{.*?\}) ([0-9a-f]{%d})\Z" % (re.escape(SEAL.en
 
 # Every name that an export may write. A manifest with another name is foreign: no file is deleted because of it.
 COMPANIONS = r"README\.md|predict\.py|examples\.npz|model\.json"
-HUB_FILES = (  # of `keras_vit.hub`, besides the card
+HUB_FILES = (  # of `keras_vit.hub_folder`, besides the card
     *("README.md", "config.json", "preprocessor_config.json", "model.safetensors"),
     *("onnx/model.onnx", "onnx/model_quantized.onnx", "timm/config.json", "timm/model.safetensors"),
 )

@@ -15,8 +15,8 @@ from samples import TEST_SETS
 from ship import ROOT, measure_accuracy, measure_minutes, read_facts, restore_commands
 
 from keras_vit import zoo
-from keras_vit.training.runs.folder import model_of
 from keras_vit.training.runs.history import read_rows
+from keras_vit.training.runs.run_folder import model_of
 
 TABLE = ROOT / "examples" / "paper_in_miniature" / "results" / "shipped.csv"
 COLUMNS = ("command", "seed", "held_out_images", "held_out_accuracy", "test_images", "test_accuracy", "minutes")

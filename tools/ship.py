@@ -35,7 +35,7 @@ from keras_vit.export.description import describe_model
 from keras_vit.files import sha256
 from keras_vit.models.variants import VARIANTS
 from keras_vit.trainers.provenance import describe_beginning, describe_dataset, name_architecture
-from keras_vit.training.runs.folder import FILES, model_of
+from keras_vit.training.runs.run_folder import FILES, model_of
 from keras_vit.zoo.names import rows
 from keras_vit.zoo.names.rows import class_names
 

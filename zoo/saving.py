@@ -63,7 +63,7 @@ def save(
         )
     model = without_lora(getattr(model, "folded_from", model))
     if layout == "hub":  # it also exports, and this room may not
-        importlib.import_module("keras_vit.hub").save_folder(model, path, metadata)
+        importlib.import_module("keras_vit.hub_folder").save_folder(model, path, metadata)
         return
     module = module_for(path)
     chosen = {} if layout is None else {"layout": layout}

@@ -20,7 +20,7 @@ from keras_vit import data, export, zoo
 from keras_vit.export.formats import QUANTIZE, format_of_path
 from keras_vit.export.processes import run_in_batches
 from keras_vit.export.proof.parity import cosine
-from keras_vit.training.runs.folder import model_of
+from keras_vit.training.runs.run_folder import model_of
 
 FILES = ("model.onnx", "model.tflite")
 COLUMNS = ("model", "format", "kind", "images", "accuracy", "points lost", "agreement", "cosine of logits")

@@ -76,7 +76,7 @@ def read_weights(folder):
 def measure_accuracy(folder, dataset):
     """Of a finished run, on the test set."""
     import keras_vit
-    from keras_vit.training.runs.folder import model_of
+    from keras_vit.training.runs.run_folder import model_of
 
     model = keras_vit.zoo.load(model_of(str(folder)))
     return keras_vit.evaluation.evaluate(model, keras_vit.data.load(dataset, "test"), batch_size=250).top1.value

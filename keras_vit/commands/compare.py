@@ -18,7 +18,7 @@ from keras_vit.errors import ConfigError
 from keras_vit.evaluation.device.process import NotMeasured, run_apart
 from keras_vit.evaluation.scores import Candidate, Share, draw_comparison, recommend, size_on_disk
 from keras_vit.files import write_whole
-from keras_vit.training.runs.folder import model_of
+from keras_vit.training.runs.run_folder import model_of
 
 NAMES = ("comparison.json", "comparison.png")
 

@@ -26,7 +26,7 @@ from keras_vit.errors import ConfigError
 from keras_vit.evaluation.paper import describe_published, find_published, name_variant
 from keras_vit.files import write_whole
 from keras_vit.trainers.plan import require_outside_dataset
-from keras_vit.training.runs.folder import describe_weights, read_config
+from keras_vit.training.runs.run_folder import describe_weights, read_config
 
 MOST = 20  # classes to print; if there are more, half as many, the least recognized
 DRAWN = 12  # most confident mistakes

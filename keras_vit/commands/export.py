@@ -24,7 +24,7 @@ from keras_vit.export.web import WEB_LAYOUTS
 from keras_vit.images.pixels import read_any_image
 from keras_vit.inference.listing import list_images
 from keras_vit.trainers.provenance import describe_provenance, read_dataset
-from keras_vit.training.runs.folder import WEIGHTS, describe_weights
+from keras_vit.training.runs.run_folder import WEIGHTS, describe_weights
 
 Format = StrEnum("Format", NAMES)
 Quantize = StrEnum("Quantize", QUANTIZE)

@@ -26,7 +26,7 @@ from keras_vit.trainers.plan import prepare, resolve
 from keras_vit.trainers.settings import MASKED_PATCHES, Settings
 from keras_vit.training.errors import Interrupted, Preempted
 from keras_vit.training.runs.checkpoints import Checkpoints
-from keras_vit.training.runs.folder import RunFolder
+from keras_vit.training.runs.run_folder import RunFolder
 
 OPTIONS = ("steps", "batch_size", "image_size", "microbatches", "strategy", "precision", "seed")
 

@@ -30,7 +30,7 @@ from keras_vit.models.variants import VARIANTS
 from keras_vit.trainers.plan import require_outside_dataset
 from keras_vit.trainers.provenance import name_model, read_dataset
 from keras_vit.trainers.settings import Settings
-from keras_vit.training.runs.folder import model_of
+from keras_vit.training.runs.run_folder import model_of
 from keras_vit.zoo.names import registry
 
 LIST, PAGE = "duplicates.json", "index.html"

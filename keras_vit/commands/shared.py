@@ -14,13 +14,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from keras_vit.commands.parsing import complete_from, complete_place
 from keras_vit.console import Console
-from keras_vit.data.augment.rows import AUGMENTATIONS
+from keras_vit.data.augment.augmentations import AUGMENTATIONS
 from keras_vit.data.datasets.schemes import DATASETS, describe_schemes
 from keras_vit.errors import LARGEST, ConfigError
 from keras_vit.files import local_path
 from keras_vit.trainers.settings import parameters_of_settings
 from keras_vit.training.recipe_rows import RECIPES
-from keras_vit.training.runs.folder import model_of, require_writable
+from keras_vit.training.runs.run_folder import model_of, require_writable
 from keras_vit.training.scaling import FAMILIES
 from keras_vit.zoo.names import registry
 

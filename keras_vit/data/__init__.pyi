@@ -1,7 +1,7 @@
+from .augment.augmentations import AUGMENTATIONS as AUGMENTATIONS
+from .augment.augmentations import Augmentation as Augmentation
+from .augment.augmentations import hyper_rule_sizes as hyper_rule_sizes
 from .augment.masked_patches import MaskedPatches as MaskedPatches
-from .augment.rows import AUGMENTATIONS as AUGMENTATIONS
-from .augment.rows import Augmentation as Augmentation
-from .augment.rows import hyper_rule_sizes as hyper_rule_sizes
 from .datasets.catalogue import CATALOGUE as CATALOGUE
 from .datasets.catalogue import VTAB as VTAB
 from .datasets.schemes import DataError as DataError

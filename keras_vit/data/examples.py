@@ -11,11 +11,11 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.data.augment import mixing, randaugment
+from keras_vit.data.augment.augmentations import Augmentation, find_augmentation
 from keras_vit.data.augment.corruption import corrupt_patches, require_can_corrupt
 from keras_vit.data.augment.crops import normalize_or_round, resize_for_evaluation, resize_for_training, training_box
 from keras_vit.data.augment.deferred import describe_batch, draw_layers
 from keras_vit.data.augment.masked_patches import MaskedPatches
-from keras_vit.data.augment.rows import Augmentation, find_augmentation
 from keras_vit.data.datasets.masks import IGNORED
 from keras_vit.data.reading import order
 from keras_vit.data.reading.batches import (

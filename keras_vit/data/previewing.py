@@ -6,7 +6,7 @@ import os
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.data.augment.rows import Augmentation, find_augmentation
+from keras_vit.data.augment.augmentations import Augmentation, find_augmentation
 from keras_vit.data.examples import Examples
 from keras_vit.data.reading.batches import why_unreadable
 from keras_vit.data.reading.sources import take_examples, whole_image

@@ -21,7 +21,7 @@ from keras_vit import _registration
 from keras_vit.distribution.optimizer import GlobalUpdate
 
 if TYPE_CHECKING or keras.backend.backend() == "tensorflow":
-    from keras_vit.distribution.model import DistributedModel
+    from keras_vit.distribution.tf_model import DistributedModel
 elif keras.backend.backend() == "jax":
     from keras_vit.distribution.jax_model import DistributedModel
 else:

@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from keras_vit.distribution.jax_devices import JaxStrategy, WholeBatches
-from keras_vit.distribution.losses import count, divides_by_weights, multiply_losses, output_means, part_factors
+from keras_vit.distribution.weighing import count, divides_by_weights, multiply_losses, output_means, part_factors
 
 # Keras gives a step the memory of the variables: meanwhile another thread would find these deleted.
 ASKING = threading.Lock()

@@ -16,7 +16,7 @@ from keras_vit.models.folding import fold_in_place
 from keras_vit.models.preprocessing import Preprocessing, require_described
 from keras_vit.models.variants import VARIANTS
 from keras_vit.models.vectors import gives_vectors
-from keras_vit.training.runs.folder import model_of
+from keras_vit.training.runs.run_folder import model_of
 
 if TYPE_CHECKING:
     import keras

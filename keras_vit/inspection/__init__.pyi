@@ -1,13 +1,13 @@
-from .attention import attention_distance as attention_distance
-from .attention import attention_weights as attention_weights
-from .attention import rollout as rollout
+from .attention_maps import attention_distance as attention_distance
+from .attention_maps import attention_weights as attention_weights
+from .attention_maps import rollout as rollout
 from .learned import class_activation as class_activation
 from .learned import feature_colours as feature_colours
 from .learned import features as features
 from .learned import filters as filters
 from .learned import position_similarity as position_similarity
-from .page import report as report
 from .plots import plot_attention_distance as plot_attention_distance
 from .plots import plot_filters as plot_filters
 from .plots import plot_maps as plot_maps
 from .plots import plot_position_similarity as plot_position_similarity
+from .report_page import report as report

@@ -6,7 +6,7 @@ import numpy as np
 from keras import Model, ops
 
 from keras_vit.errors import ConfigError
-from keras_vit.inspection.attention import as_inputs, require_transformer
+from keras_vit.inspection.attention_maps import as_inputs, require_transformer
 from keras_vit.models.vectors import unit_vectors, values_of
 
 

@@ -146,7 +146,7 @@ def watch(data, check, several):
     if hasattr(data, "element_spec"):
         if several or not hasattr(data, "map"):
             return data
-        from keras_vit.distribution.batches import check_first  # here, since it imports TensorFlow
+        from keras_vit.distribution.tf_batches import check_first  # here, since it imports TensorFlow
 
         return check_first(data, check)
     if isinstance(data, keras.utils.PyDataset):

@@ -16,8 +16,8 @@ from keras_vit.trainers.settings import MASKED_PATCHES, Settings, parse_search
 from keras_vit.training.errors import RunError
 from keras_vit.training.recipe_rows import PHOTOS
 from keras_vit.training.runs.checkpoints import Checkpoints
-from keras_vit.training.runs.folder import CHECKPOINTS, model_of, read_config
 from keras_vit.training.runs.history import count_epochs_without_gain, read_rows
+from keras_vit.training.runs.run_folder import CHECKPOINTS, model_of, read_config
 from keras_vit.zoo.fetch.download import find_fetched
 from keras_vit.zoo.names.rows import checkpoints
 

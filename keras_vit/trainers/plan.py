@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from keras_vit import data, training, zoo
-from keras_vit.data.augment.rows import find_augmentation
+from keras_vit.data.augment.augmentations import find_augmentation
 from keras_vit.data.datasets.schemes import require_dataset, would_read
 from keras_vit.errors import ConfigError, quote_some
 from keras_vit.models.variants import VARIANTS, variant
 from keras_vit.trainers import choices
 from keras_vit.trainers.settings import BACKBONE, Settings
 from keras_vit.training.recipe_rows import EPOCHS
-from keras_vit.training.runs.folder import RunFolder, model_of
+from keras_vit.training.runs.run_folder import RunFolder, model_of
 from keras_vit.training.scaling import choose_batch_size
 from keras_vit.zoo.names import registry
 

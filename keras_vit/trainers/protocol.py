@@ -29,7 +29,7 @@ from keras_vit.trainers.settings import Settings, parse_search
 from keras_vit.trainers.train import train
 from keras_vit.training.errors import RunError
 from keras_vit.training.grid import ResultsFile
-from keras_vit.training.runs.folder import FOLDERS, hold_folder
+from keras_vit.training.runs.run_folder import FOLDERS, hold_folder
 from keras_vit.training.strategies import count_workers
 
 RESULTS = "results.json"

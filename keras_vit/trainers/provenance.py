@@ -8,7 +8,7 @@ from keras_vit.errors import KerasVitError, without_secrets
 from keras_vit.evaluation.paper import name_variant
 from keras_vit.models.config import ResNetConfig, ViTConfig
 from keras_vit.trainers.choices import choose_checkpoint
-from keras_vit.training.runs.folder import FILES, find_row, read_config
+from keras_vit.training.runs.run_folder import FILES, find_row, read_config
 from keras_vit.zoo.names.registry import resolve
 from keras_vit.zoo.names.rows import PublicCheckpoint
 

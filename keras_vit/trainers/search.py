@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_vit import data, training
-from keras_vit.data.augment.rows import find_augmentation
+from keras_vit.data.augment.augmentations import find_augmentation
 from keras_vit.errors import ConfigError
 from keras_vit.trainers.plan import (
     compile_arguments,

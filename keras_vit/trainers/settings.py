@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import numpy as np
 
+from keras_vit.data.augment.augmentations import find_augmentation
 from keras_vit.data.augment.masked_patches import PatchTarget
-from keras_vit.data.augment.rows import find_augmentation
 from keras_vit.data.datasets.schemes import describe_schemes, find_scheme, locate_dataset
 from keras_vit.errors import (
     COUNT,

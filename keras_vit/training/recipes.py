@@ -12,7 +12,7 @@ import pkgutil
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from keras_vit.data.augment.rows import find_augmentation
+from keras_vit.data.augment.augmentations import find_augmentation
 from keras_vit.errors import (
     COUNT,
     POSITIVE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from keras_vit.data.augment.rows import hyper_rule_sizes
+from keras_vit.data.augment.augmentations import hyper_rule_sizes
 from keras_vit.errors import COUNT, POSITIVE, ConfigError, UnknownNameError, describe_unknown, require_within
 from keras_vit.models.variants import variant
 from keras_vit.training.recipe_rows import AUGREG_AUGMENTATIONS, HYPER_RULE, PHOTOS, RECIPES, SGD_ON_JFT, TABLE3

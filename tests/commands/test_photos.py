@@ -16,8 +16,8 @@ from keras_vit.errors import ConfigError
 from keras_vit.trainers import provenance
 from keras_vit.trainers.settings import Settings
 from keras_vit.training.errors import Interrupted, Preempted
-from keras_vit.training.runs.folder import RunFolder, find_row
 from keras_vit.training.runs.history import write_rows
+from keras_vit.training.runs.run_folder import RunFolder, find_row
 from tests.commands.test_names import test_the_shell_completes as require_completion
 
 SMALL = "--model ViT-Test/4 --image-size 16 --learning-rate 0.002 --batch-size 8 --epochs 1 --augmentation none"

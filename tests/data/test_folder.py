@@ -17,7 +17,7 @@ from photographs import china, flower
 from PIL import Image
 
 from keras_vit import data
-from keras_vit.data.augment.rows import Augmentation
+from keras_vit.data.augment.augmentations import Augmentation
 from keras_vit.data.datasets import folder
 from keras_vit.data.datasets.image_files import hold_out
 from keras_vit.errors import ConfigError

@@ -10,7 +10,7 @@ from photographs import china, encode
 from PIL import Image
 
 from keras_vit import data
-from keras_vit.data.augment import crops, rows
+from keras_vit.data.augment import augmentations, crops
 from keras_vit.data.reading import order, sources
 from keras_vit.images.pillow import read_image
 from keras_vit.models import Preprocessing
@@ -61,7 +61,7 @@ def test_grey_and_colour(photo, channels, kind):
 
 def test_training_images_are_the_part_resized(photo):
     """The official code's: a bilinear resize of the part, without antialiasing; numpy's gives the same."""
-    inception = rows.find_augmentation("inception")
+    inception = augmentations.find_augmentation("inception")
     for draw in draws(4):
         box = crops.training_box(tf.constant(photo.shape[:2]), inception, draw).numpy()
         part = photo[box[0] : box[0] + box[2], box[1] : box[1] + box[3]]
@@ -73,7 +73,7 @@ def test_training_images_are_the_part_resized(photo):
 
 @pytest.mark.slow
 def test_statistics_of_inception_crops():
-    shape, inception = tf.constant([375, 500]), rows.find_augmentation("inception")
+    shape, inception = tf.constant([375, 500]), augmentations.find_augmentation("inception")
 
     @tf.function
     def boxes(keys):

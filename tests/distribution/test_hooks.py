@@ -14,8 +14,8 @@ from slowness import mark_but
 from training_worker import data, small, sparse
 
 from keras_vit import training
-from keras_vit.distribution import DistributedModel, GlobalUpdate, losses
-from keras_vit.distribution import model as distributed
+from keras_vit.distribution import DistributedModel, GlobalUpdate, weighing
+from keras_vit.distribution import tf_model as distributed
 from keras_vit.errors import ConfigError
 from keras_vit.layers.fast import gradients
 
@@ -90,10 +90,13 @@ def test_fitting_a_dataset_does_not_warn_of_shuffling():
 def test_the_losses_of_outputs_are_means_where_we_look():
     model = small("two outputs")
     model.compile("sgd", {"a": sparse(), "b": "mse"})
-    assert losses.output_means(model) == []
+    assert weighing.output_means(model) == []
     model.fit(data(two=True).take(1), verbose=0)
-    assert [[v.name for v in metric.variables] for metric in losses.output_means(model)] == [["total", "count"]] * 2
-    assert [(loss.path, loss.loss_weights) for loss in losses.output_losses(model)] == [(("a",), None), (("b",), None)]
+    assert [[v.name for v in metric.variables] for metric in weighing.output_means(model)] == [["total", "count"]] * 2
+    assert [(loss.path, loss.loss_weights) for loss in weighing.output_losses(model)] == [
+        (("a",), None),
+        (("b",), None),
+    ]
 
 
 def test_accumulators_and_averages_are_where_we_look():

@@ -7,7 +7,7 @@ import tensorflow as tf
 from training_worker import data, randomize, small, sparse
 
 from keras_vit import training
-from keras_vit.distribution import DistributedModel, batches
+from keras_vit.distribution import DistributedModel, tf_batches
 from keras_vit.errors import ConfigError
 
 X = np.arange(24, dtype="float32").reshape(12, 2)
@@ -17,14 +17,14 @@ X = np.arange(24, dtype="float32").reshape(12, 2)
 def test_every_example_is_in_one_microbatch(n):
     @tf.function(input_signature=[tf.TensorSpec((n, 2)), tf.TensorSpec((), "int32")])
     def cut(x, i):
-        return batches.microbatch(x, i, 3)
+        return tf_batches.microbatch(x, i, 3)
 
     np.testing.assert_array_equal(np.concatenate([cut(X, i) for i in range(3)]), X)
 
 
 def test_a_static_batch_is_cut_evenly_or_not_at_all():
     with pytest.raises(ConfigError, match="microbatches must divide the batch of each replica. Received: 5 and 12"):
-        batches.microbatch(X, 0, 5)
+        tf_batches.microbatch(X, 0, 5)
 
 
 @pytest.mark.parametrize("decorate", [tf.function, lambda function: function], ids=["graph", "eager"])
@@ -37,13 +37,13 @@ def test_a_weight_without_a_gradient_has_none_after_the_sum(decorate):
         return tape.gradient(loss, weights)
 
     found = []
-    decorate(lambda: found.extend(batches.sum_gradients(gradients_of, tf.constant(X), weights, 4)) or found[0])()
+    decorate(lambda: found.extend(tf_batches.sum_gradients(gradients_of, tf.constant(X), weights, 4)) or found[0])()
     assert found[1] is None and found[0] is not None
 
 
 def test_the_summed_gradient_is_that_of_the_batch():
     weight = tf.Variable([1.0, 2.0])
-    total = batches.sum_gradients(lambda x: [tf.reduce_sum(x * x, axis=0) * weight], tf.constant(X), [weight], 4)
+    total = tf_batches.sum_gradients(lambda x: [tf.reduce_sum(x * x, axis=0) * weight], tf.constant(X), [weight], 4)
     np.testing.assert_allclose(total[0], (X * X).sum(0) * [1, 2])
 
 
@@ -51,8 +51,8 @@ def test_the_summed_gradient_is_that_of_the_batch():
 def test_an_empty_batch_is_padded_and_cut_again(n):
     @tf.function(input_signature=[tf.TensorSpec((None, 2)), tf.TensorSpec((None,))])
     def padded(x, y):
-        x2, y2, _ = batches.pad_empty_batch((x, y, None))
-        return x2, y2, batches.drop_padding(x2 + 1, (x, y, None))
+        x2, y2, _ = tf_batches.pad_empty_batch((x, y, None))
+        return x2, y2, tf_batches.drop_padding(x2 + 1, (x, y, None))
 
     x2, y2, outputs = padded(X[:n], X[:n, 0])
     assert len(x2) == len(y2) == max(n, 1)

@@ -12,7 +12,7 @@ from slowness import slow_but
 
 from keras_vit import inspection, models
 from keras_vit.errors import ConfigError, PreprocessingError
-from keras_vit.inspection.page import attend, attention_weights
+from keras_vit.inspection.report_page import attend, attention_weights
 from keras_vit.models.preprocessing import Preprocessing, UnknownPreprocessing
 
 VIT = {"patch_size": 8, "hidden_size": 16, "num_layers": 3, "num_heads": 2, "mlp_dim": 16}
@@ -54,8 +54,8 @@ def test_as_many_images_at_a_time_as_their_weights_allow(monkeypatch):
         seen.append(attention_weights(*given))
         return seen[-1]
 
-    monkeypatch.setattr("keras_vit.inspection.page.attention_weights", weigh)
-    monkeypatch.setattr("keras_vit.inspection.page.WEIGHTS", 2 * 3 * 2 * 9**2)  # two images, 3 blocks, 2 heads
+    monkeypatch.setattr("keras_vit.inspection.report_page.attention_weights", weigh)
+    monkeypatch.setattr("keras_vit.inspection.report_page.WEIGHTS", 2 * 3 * 2 * 9**2)  # two images, 3 blocks, 2 heads
     found = attend(model, images)
     assert [weights.shape[1] for weights in seen] == [2, 2, 1] and seen[0].size == 2 * 3 * 2 * 9**2
     np.testing.assert_allclose(found[0], distance, rtol=1e-5)
@@ -94,7 +94,7 @@ def test_a_page_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("keras_vit.inspection.page.draw_figure", interrupt)
+    monkeypatch.setattr("keras_vit.inspection.report_page.draw_figure", interrupt)
     with pytest.raises(KeyboardInterrupt):
         inspection.report(small(), IMAGES[:1], path)
     assert [file.name for file in tmp_path.iterdir()] == ["index.html"] and path.read_text() == "before"

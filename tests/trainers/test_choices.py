@@ -17,7 +17,7 @@ from keras_vit.models.variants import VARIANTS
 from keras_vit.trainers import choices, plan, train
 from keras_vit.trainers.settings import Settings
 from keras_vit.training.runs.checkpoints import Checkpoints
-from keras_vit.training.runs.folder import RunFolder
+from keras_vit.training.runs.run_folder import RunFolder
 from keras_vit.training.scaling import choose_batch_size
 from keras_vit.zoo.names.rows import checkpoints
 

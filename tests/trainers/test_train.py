@@ -15,7 +15,7 @@ from keras_vit.commands import finetune
 from keras_vit.errors import ConfigError, KerasVitError, UnknownNameError
 from keras_vit.trainers.choices import choose_settings
 from keras_vit.training.errors import RunError
-from keras_vit.training.runs.folder import RunFolder
+from keras_vit.training.runs.run_folder import RunFolder
 
 GIVEN = {"image_size": 8, "steps": 6, "batch_size": 16, "learning_rate": 0.01, "every": 3, "test": True}
 

@@ -7,8 +7,8 @@ from training_run import batches, points, small, tiny
 
 from keras_vit import training, zoo
 from keras_vit.errors import ConfigError
-from keras_vit.training.runs.folder import describe_weights, model_of
 from keras_vit.training.runs.history import count_epochs_without_gain, find_best, find_last_epoch, read_rows
+from keras_vit.training.runs.run_folder import describe_weights, model_of
 
 HELD_OUT = 900
 

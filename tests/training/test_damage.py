@@ -16,8 +16,8 @@ from keras_vit.errors import KerasVitError
 from keras_vit.files import sha256
 from keras_vit.trainers.choices import require_same_classes, require_same_settings
 from keras_vit.trainers.settings import Settings
-from keras_vit.training.runs.folder import RunFolder, model_of, read_config
 from keras_vit.training.runs.history import read_rows
+from keras_vit.training.runs.run_folder import RunFolder, model_of, read_config
 from keras_vit.training.runs.state import collect_state, restore_state
 
 SETTINGS = Settings(model="ViT-Test/4", dataset="digits", steps=4)

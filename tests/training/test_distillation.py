@@ -10,7 +10,7 @@ from PIL import Image
 
 import keras_vit
 from keras_vit import data, models, training, zoo
-from keras_vit.data.augment.rows import find_augmentation
+from keras_vit.data.augment.augmentations import find_augmentation
 from keras_vit.errors import ConfigError
 from keras_vit.models import Preprocessing
 from keras_vit.trainers.settings import Settings

@@ -14,7 +14,7 @@ from training_run import points, tiny
 
 from keras_vit import training
 from keras_vit.training.runs import callbacks as run_callbacks
-from keras_vit.training.runs.folder import model_of
+from keras_vit.training.runs.run_folder import model_of
 from keras_vit.training.runs.saver import SIGNALS
 
 # All that a run writes, and what it writes these as until they are whole.

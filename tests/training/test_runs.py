@@ -28,8 +28,8 @@ from training_run import EPOCH, RUN_ERROR, TOTAL, batches, compiled, linear, poi
 from keras_vit import data, training, zoo
 from keras_vit.errors import ConfigError
 from keras_vit.training.runs import checkpoints
-from keras_vit.training.runs.folder import hold_folder
 from keras_vit.training.runs.history import list_epoch_ends, plan_segments, read_rows
+from keras_vit.training.runs.run_folder import hold_folder
 
 SCRIPT = Path(__file__).parent.parent / "support" / "training_run.py"
 KILLS = 20

@@ -13,7 +13,7 @@ import pytest
 from golden import GOLDEN
 from safetensors.numpy import load_file, save_file
 
-from keras_vit import hub, zoo
+from keras_vit import zoo
 from keras_vit.errors import CheckpointError, ExportError, PreprocessingError
 from keras_vit.models import Preprocessing, VisionTransformer
 

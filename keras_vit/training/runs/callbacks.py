@@ -10,8 +10,8 @@ from keras_vit.distribution.replicas import is_chief
 from keras_vit.errors import printable
 from keras_vit.extras import require
 from keras_vit.pages import write_figure
-from keras_vit.training.runs.folder import EVENTS, require_written, warn_if_not_written
 from keras_vit.training.runs.history import count_epochs_without_gain, find_best, read_rows, score_row, write_rows
+from keras_vit.training.runs.run_folder import EVENTS, require_written, warn_if_not_written
 from keras_vit.training.runs.state import averaged_weights, write_weights
 
 

@@ -20,8 +20,8 @@ from keras_vit.files import local_path
 from keras_vit.training.errors import RunError
 from keras_vit.training.runs.callbacks import BeginRun, BestEpoch, MetricsLog
 from keras_vit.training.runs.checkpoints import Checkpoints
-from keras_vit.training.runs.folder import CHECKPOINTS, RunFolder, require_written
 from keras_vit.training.runs.history import list_epoch_ends, plan_segments
+from keras_vit.training.runs.run_folder import CHECKPOINTS, RunFolder, require_written
 from keras_vit.training.runs.saver import Saver, restore_newest
 from keras_vit.training.runs.state import collect_state, restore_state, used_later, write_weights
 

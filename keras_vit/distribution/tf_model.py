@@ -10,14 +10,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_vit.distribution.batches import (
-    distribute_batch,
-    drop_padding,
-    make_several_steps,
-    pad_empty_batch,
-    sum_gradients,
-)
-from keras_vit.distribution.losses import Counts, count, divides_by_weights, multiply_losses, output_means, part_factors
 from keras_vit.distribution.optimizer import GlobalUpdate, unwrap
 from keras_vit.distribution.replicas import (
     all_reduce,
@@ -25,6 +17,21 @@ from keras_vit.distribution.replicas import (
     build_for,
     nan_unless_all_finite,
     replica_count,
+)
+from keras_vit.distribution.tf_batches import (
+    distribute_batch,
+    drop_padding,
+    make_several_steps,
+    pad_empty_batch,
+    sum_gradients,
+)
+from keras_vit.distribution.weighing import (
+    Counts,
+    count,
+    divides_by_weights,
+    multiply_losses,
+    output_means,
+    part_factors,
 )
 from keras_vit.errors import ConfigError
 

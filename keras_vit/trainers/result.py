@@ -12,8 +12,8 @@ from keras_vit import evaluation, training
 from keras_vit.errors import ConfigError, quote_some, without_secrets
 from keras_vit.trainers.choices import choose_checkpoint
 from keras_vit.trainers.plan import recipe_for
-from keras_vit.training.runs.folder import CHECKPOINTS, EVENTS, FILES, find_row
 from keras_vit.training.runs.history import find_last_epoch, read_rows
+from keras_vit.training.runs.run_folder import CHECKPOINTS, EVENTS, FILES, find_row
 
 UNEQUAL = 10  # times as many images in one class as in another
 DRAWN = 8  # images in masked_patches.png and masks.png

@@ -11,7 +11,7 @@ from keras import Model, ops
 from keras_vit.errors import ConfigError
 from keras_vit.files import local_path, write_whole
 from keras_vit.inspection import plots
-from keras_vit.inspection.attention import attention_distance, attention_weights, rollout
+from keras_vit.inspection.attention_maps import attention_distance, attention_weights, rollout
 from keras_vit.inspection.learned import class_activation, feature_colours, features, filters, position_similarity
 from keras_vit.models.preprocessing import to_pixels, to_probabilities
 from keras_vit.models.vectors import gives_vectors
