@@ -13,7 +13,7 @@ import pytest
 from golden import GOLDEN
 from safetensors.numpy import load_file, save_file
 
-from keras_vit import zoo
+from keras_vit import hub_folder, zoo
 from keras_vit.errors import CheckpointError, ExportError, PreprocessingError
 from keras_vit.models import Preprocessing, VisionTransformer
 
@@ -60,7 +60,7 @@ def test_it_is_written_for_those_that_can_hold_it(saved):
     card = (folder / "README.md").read_text()
     assert 'license: "apache-2.0"' in card
     lines = {row.split(" | ")[0].lstrip("| "): row for row in card.splitlines() if row.startswith("| ")}
-    assert {loader for loader in hub.LINES if "FOLDER" not in lines[loader]} == set(without)
+    assert {loader for loader in hub_folder.LINES if "FOLDER" not in lines[loader]} == set(without)
     assert (folder / "model.safetensors").exists() == ("transformers" not in without)
     config, is_vector = json.loads((folder / "config.json").read_text()), name in ("vector", "dinov2")
     assert ("id2label" in config, "image-feature-extraction" in lines["transformers.js"]) == (not is_vector, is_vector)
