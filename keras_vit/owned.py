@@ -118,7 +118,7 @@ class OwnFolder:
         return self.names.fullmatch(name) is not None and ".." not in parts and not name.startswith("/")
 
     def read(self) -> dict[str, Any] | None:
-        """The record, or None where there is none; refuses one that is damaged, or lists what is never written."""
+        """The record, or None if there is none; refuses a damaged one, and one with names that are never written."""
         path = self.path / self.record
         if not os.path.lexists(path):
             return None

@@ -31,7 +31,7 @@ class Difference:
 
 
 def compare_outputs(expected, received, further_outputs=(), classify=True):
-    """Compares two lists of outputs (n, ...), the last of which have names; the worst of all outputs counts.
+    """Compares two lists of outputs (n, ...); the worst counts. Only `further_outputs`, the last ones, have names.
 
     `classify`: whether the first row of numbers for an image is of classes, not a vector.
     """

@@ -11,7 +11,7 @@ from keras_vit.training.errors import RunError
 
 
 class Segment(NamedTuple):
-    """Steps `begin` to `end` for one `fit`: `epochs` epochs of equal length, the first of which is number `epoch`."""
+    """Steps `begin` to `end` for one `fit`: `epochs` epochs of equal length, counted from `epoch`."""
 
     begin: int
     end: int
