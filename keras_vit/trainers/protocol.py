@@ -6,7 +6,7 @@ setting, or finds one by a sweep on each task's 200 development examples.
 
 import dataclasses
 import os
-import shutil
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -20,8 +20,9 @@ from keras_vit.data.datasets.builders import full_name
 from keras_vit.errors import COUNT, ConfigError, require_within
 from keras_vit.evaluation import vtab
 from keras_vit.evaluation.paper import VTAB_TASKS, find_published, published
-from keras_vit.files import local_path, write_whole
+from keras_vit.files import local_path
 from keras_vit.models.variants import VARIANTS
+from keras_vit.owned import OwnFolder
 from keras_vit.trainers.choices import EVERY
 from keras_vit.trainers.plan import load_splits, recipe_for, require_outside_dataset, resolve
 from keras_vit.trainers.search import describe_point, make_grid, search_fields
@@ -29,13 +30,14 @@ from keras_vit.trainers.settings import Settings, parse_search
 from keras_vit.trainers.train import train
 from keras_vit.training.errors import RunError
 from keras_vit.training.grid import ResultsFile
-from keras_vit.training.runs.run_folder import FOLDERS, hold_folder
+from keras_vit.training.runs.run_folder import RunFolder, hold_folder
 from keras_vit.training.strategies import count_workers
 
 RESULTS = "results.json"
 HYPER_RULE = "search-hyperrule"  # folder
 ALL: Literal["train+validation"] = "train+validation"  # the split of the final runs
 TABLE, PICTURE, SWEEP = "vtab.csv", "vtab.png", "sweep"
+MEASUREMENTS = (".json", ".csv", ".png")  # the files of a task's run that stay
 # Factors: B.1.1 sweeps two rates and two schedules, but names only those chosen, 0.01 and 2,500 steps.
 RATES, SCHEDULES = (1, 10), (1, 4)
 
@@ -213,13 +215,22 @@ def sweep(settings, tasks, out, tell, every):
     return max(means, key=lambda pair: pair[1])[0], means
 
 
-def remove_weights(folder):
-    """Removes from a task's run all but its measurements: config.json, metrics.csv and the pictures."""
-    for path in folder.iterdir() if folder.is_dir() else ():
-        if path.name in FOLDERS:
-            shutil.rmtree(path, ignore_errors=True)
-        elif path.suffix in (".npz", ".keras"):
-            path.unlink(missing_ok=True)
+class VtabFolder(OwnFolder):
+    """The folder of vtab.csv and vtab.png, whose record is part of results.json."""
+
+    record, writer, error = RESULTS, "keras-vit vtab", RunError
+    names = re.compile(r"vtab\.(csv|png)")
+
+    def __init__(self, results):
+        super().__init__(results.path.parent)
+        self.results = results
+
+    def read(self):
+        files = self.results.found.get("files")
+        return None if files is None else {"files": files}
+
+    def save(self, files):
+        self.results.add(files=files)
 
 
 def summarize_tasks(settings, results, chosen):
@@ -239,12 +250,12 @@ def summarize_tasks(settings, results, chosen):
     }
 
 
-def write_results(results, summary, settings, out):
-    results.write(summary=summary, published=published(9))
-    with write_whole(out / TABLE) as path:
+def write_results(folder, summary, settings):
+    with folder.writing(TABLE) as path:
         vtab.write_table(summary["accuracies"], path)
-    with write_whole(out / PICTURE) as path:
+    with folder.writing(PICTURE) as path:
         vtab.draw_groups(summary["accuracies"], settings.model, path)
+    folder.results.write(summary=summary, published=published(9))
 
 
 def run_vtab(
@@ -291,6 +302,8 @@ def run_vtab(
         if sweep_settings:
             asked["swept_on"] = list(chosen)
         results = ResultsFile(out / RESULTS, asked)
+        folder = VtabFolder(results)
+        folder.require_own([TABLE, PICTURE])
         if sweep_settings and results.found.get("setting") is None:
             best, means = sweep(dataclasses.replace(settings, split="train"), chosen, out, tell, every)
             tell(f"Best over {len(chosen)} tasks: {describe_point(best)}.")
@@ -302,7 +315,7 @@ def run_vtab(
                 begun, found = (out / task).exists(), results.found.get("setting")
                 result = train(own, out / task, resume=begun, every=every, tell=tell, progress=progress, found=found)
                 results.add(**{task: {"accuracy": result.score, "builder": builders[task]}})
-            remove_weights(out / task)
+            RunFolder(out / task).discard(kept=MEASUREMENTS)
         summary = summarize_tasks(settings, results, chosen)
-        write_results(results, summary, settings, out)
+        write_results(folder, summary, settings)
     return summary

@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 import json
 import math
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -116,17 +115,6 @@ class SearchResult:
         return max(accuracy for point, accuracy in self.scores if point == self.best and accuracy is not None)
 
 
-def remove_run(folder):
-    """Removes a folder, if a run wrote it."""
-    ledger = folder / RunFolder(folder).record
-    if not ledger.is_file():
-        return
-    for path in folder.rglob("*"):
-        if path.is_file() and path != ledger:  # it goes last: after a kill the rest is still known to be a run's
-            path.unlink(missing_ok=True)
-    shutil.rmtree(folder, ignore_errors=True)
-
-
 def make_points(recipe, grid):
     """[{field: value}] of all combinations of the grid's values."""
     for name, values in grid.items():
@@ -223,6 +211,7 @@ def search_recipe(
         place = home / name if home else None
         if results and name in results.found:
             accuracy = results.found[name]
+            RunFolder(place).discard()  # if a kill came before that
         else:
             keras.utils.set_random_seed(seed)
             candidate = recipe.with_(**point)
@@ -232,8 +221,7 @@ def search_recipe(
             accuracy = train_and_score(candidate, trial, place, every, compile_arguments)
             if results and is_chief(trial.model):
                 results.add(**{name: accuracy})
-        if place:
-            remove_run(place)
+                RunFolder(place).discard()
         if tell:
             tell(point, accuracy)
         scores.append((point, accuracy))

@@ -4,6 +4,7 @@ import csv
 import itertools
 import json
 import signal
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from keras_vit.evaluation import average_groups, find_published, vtab
 from keras_vit.trainers import protocol
 from keras_vit.trainers.protocol import run_vtab
 from keras_vit.trainers.settings import Settings
+from keras_vit.training.runs.folder import RunFolder
 
 
 def test_tasks_and_groups_are_those_of_table_9():
@@ -102,6 +104,37 @@ def test_tasks_without_data_are_all_named_before_any_is_trained(local, tiny, tmp
     status, _, err = keras_vit("vtab", tiny, "--out", tmp_path / "out", "--tasks", "dtd,svhn,dmlab")
     assert status == 1 and "The data of dtd, dmlab are missing" in err and "Or name other tasks: svhn" in err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_users_files_stay(local, tiny, tmp_path, monkeypatch):
+    """Among those of a task's run, and in place of the table or picture: then it is refused before any training."""
+
+    def train(settings, folder, **_):
+        for name in ("model.keras", "metrics.csv"):
+            with RunFolder(folder).writing(name) as path:
+                path.write_text("a run's")
+        return SimpleNamespace(score=0.5)
+
+    monkeypatch.setattr(protocol, "train", train)
+    settings, out = Settings(model=tiny, dataset="vtab/caltech101", **SMALL), tmp_path / "out"
+    (out / "svhn").mkdir(parents=True)
+    for name in ("mine.npz", "notes.txt"):
+        (out / "svhn" / name).write_text("precious")
+    for name in ("vtab.csv", "vtab.png"):
+        (out / name).write_text("precious")
+        with pytest.raises(training.RunError, match=f"{name} was not written by keras-vit vtab, .* Move it away, or"):
+            run_vtab(settings, out, tasks=["svhn"])
+        assert (out / name).read_text() == "precious" and not (out / "results.json").exists()
+        (out / name).unlink()
+    run_vtab(settings, out, tasks=["svhn"])
+    assert sorted(path.name for path in (out / "svhn").iterdir()) == ["metrics.csv", "mine.npz", "notes.txt"]
+    run_vtab(settings, out, tasks=["svhn", "eurosat"])  # replaces what it has written
+    table = (out / "vtab.csv").read_text()
+    assert len(table.splitlines()) == 3
+    (out / "vtab.csv").write_text(edited := table + "# mine\n")
+    with pytest.raises(training.RunError, match="vtab.csv was not written by keras-vit vtab, or was changed since"):
+        run_vtab(settings, out, tasks=["svhn"])
+    assert (out / "vtab.csv").read_text() == edited
 
 
 @pytest.mark.slow

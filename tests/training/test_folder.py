@@ -289,6 +289,20 @@ def test_two_runs_that_begin_at_once_do_not_mix(tmp_path, handlers):
     }
 
 
+def test_of_a_discarded_run_others_files_stay(copy):
+    """Also one that a user has changed, and files in the run's folders; the rest goes, with the record."""
+    mine = {"curves.png", "notes.txt", "mine.npz", "checkpoints/step-00000001.npz", "tensorboard/notes"}
+    (copy / "tensorboard").mkdir(exist_ok=True)
+    for name in (*mine, "tensorboard/events.out.tfevents.1"):
+        (copy / name).write_text("precious")
+    kept = {"config.json", "metrics.csv"}
+    training.Run(copy).files.discard(kept=(".json", ".csv"))
+    assert {path.as_posix() for path, data in contents(copy).items() if data} == mine | kept
+    before = contents(copy)
+    training.Run(copy).files.discard()  # no record says that anything is the run's
+    assert contents(copy) == before
+
+
 def test_the_model_of_a_run(copy, tmp_path, monkeypatch):
     assert model_of(str(copy)) == str(copy / "model.keras")
     monkeypatch.setenv("HOME", str(copy.parent))

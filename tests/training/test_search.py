@@ -102,6 +102,19 @@ def test_a_point_that_diverges_cannot_win_without_a_folder(halves, monkeypatch):
     assert found.best == {"dropout_rate": 0.0} and found.scores[1][1] is None
 
 
+def test_a_search_removes_its_own_files_alone(halves, tmp_path):
+    """In the folder of a point, before and after its run: a user's files stay, whatever their endings."""
+    recipe = training.recipe("finetune-flowers", steps=2, batch_size=32)
+    mine = [tmp_path / "point-0" / name for name in ("notes.txt", "photo.jpg", "mine.npz", "events.out.tfevents.1")]
+    mine[0].parent.mkdir()
+    for path in mine:
+        path.write_text("precious")
+    training.search_recipe(recipe, {"dropout_rate": (0.0,)}, trial_of(*halves)[0], tmp_path)
+    assert {path for path in tmp_path.rglob("*") if path.is_file()} == {*mine, tmp_path / "scores.json"}
+    assert {path.read_text() for path in mine} == {"precious"}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["point-0", "scores.json"]
+
+
 class Killed(BaseException):
     pass
 

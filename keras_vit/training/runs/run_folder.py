@@ -186,6 +186,23 @@ class RunFolder(OwnFolder):
                     (self.path / name).unlink(missing_ok=True)
                 (self.path / CHECKPOINTS).rmdir()
 
+    def discard(self, kept=()):
+        """Removes the run's files, except those with an ending in `kept`, and then its record.
+
+        Files of others stay, and those changed since. TensorBoard's events are known by their names.
+        """
+        with contextlib.suppress(OSError, RunError):
+            if self.read() is None:
+                return
+            known = self.digests()
+            self.remove([name for name in known if not name.endswith(kept) and self.is_own(name, known[name])])
+            for path in (self.path / EVENTS).glob("events.out.tfevents.*"):
+                path.unlink()
+            (self.path / self.record).unlink()
+            for name in (*FOLDERS, "."):
+                with contextlib.suppress(OSError):  # it is not there, or not empty
+                    (self.path / name).rmdir()
+
 
 def read_config(folder: Path, to_resume: bool = False) -> dict[str, Any]:
     """The contents of a run's config.json; {} if it is missing or damaged. Any part may be missing.
