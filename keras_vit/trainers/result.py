@@ -22,6 +22,7 @@ WRITTEN = {
     **FILES,
     f"{CHECKPOINTS}/": "the checkpoints from which a resumed run continues",
     f"{EVENTS}/": "the metrics, for TensorBoard",
+    "search/": "scores.json: the points of the search, and the accuracy of each",
 }
 
 
@@ -143,6 +144,8 @@ class TrainingResult:
         score: value of the metric; accuracy, precision and IoU from 0 to 1.
         interval: (lowest, highest) accuracy of the 95 % confidence interval; None for other metrics.
         files: {name in the folder: its description}.
+        search: the `keras_vit.training.SearchResult` of a run with a search: the `best` fields of the recipe, the
+            `scores` of all points; else None.
     """
 
     folder: Path
@@ -153,6 +156,7 @@ class TrainingResult:
     score: float | None
     interval: tuple[float, float] | None
     files: dict[str, str]
+    search: training.SearchResult | None = None
 
     @property
     def accuracy(self) -> float | None:
@@ -203,7 +207,7 @@ def finish_masked_patches(run, model, shown, judged, batch_size):
     return metric, found.get(metric)
 
 
-def judge(run, model, recipe, splits, tell):
+def judge(run, model, recipe, splits, tell, search):
     """Evaluates the best weights of a run and draws their mistakes; returns its `TrainingResult`."""
     judged, name = splits.test or splits.held_out, "Test" if splits.test else "Held-out"
     epochs, batch_size = find_last_epoch(read_rows(run.folder / "metrics.csv")), recipe.batch_size // model.microbatches
@@ -238,4 +242,5 @@ def judge(run, model, recipe, splits, tell):
         score=score,
         interval=interval,
         files={name: meaning for name, meaning in WRITTEN.items() if (run.folder / name).exists()},
+        search=search,
     )

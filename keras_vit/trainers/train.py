@@ -28,6 +28,8 @@ from keras_vit.trainers.choices import (
 from keras_vit.trainers.result import TrainingResult, describe_training, judge
 from keras_vit.trainers.search import make_grid, search_fields
 from keras_vit.trainers.settings import MASKED_PATCHES, Settings, with_settings
+from keras_vit.training.grid import read_search
+from keras_vit.training.runs.run_folder import RunFolder, describe_weights, read_config
 from keras_vit.training.runs.history import list_epoch_ends, read_rows
 from keras_vit.training.runs.run_folder import RunFolder, describe_weights, read_config
 
@@ -131,7 +133,8 @@ def train(
         for sentence in others:
             tell_broken(sentence)
         fit(run, model, recipe, splits, settings, start, resume, progress, verbose)
-        return judge(run, model, recipe, splits, tell)
+        searched = read_search(run.folder / "search", recipe) if settings.searches else None
+        return judge(run, model, recipe, splits, tell, searched)
 
 
 def run_training(out, given, pretrain, resume, every, tell):
@@ -158,7 +161,8 @@ def finetune(
         ARGUMENTS
 
     Returns:
-        A `TrainingResult`: best epoch, accuracy with its interval, files.
+        A `TrainingResult`: best epoch, accuracy with its interval, files; after a search also `search.best` and
+        `search.scores`.
 
     Raises:
         UnknownNameError: for an unknown argument, dataset, recipe or model.
@@ -187,7 +191,7 @@ def pretrain(
         ARGUMENTS
 
     Returns:
-        A `TrainingResult`.
+        A `TrainingResult`, as of `finetune`.
 
     Raises:
         UnknownNameError: for an unknown argument, dataset, recipe or variant.

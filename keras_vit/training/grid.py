@@ -136,6 +136,17 @@ def choose_best(scores):
     return max(reversed(known), key=lambda pair: pair[0])[1]
 
 
+def read_search(folder: Path, recipe: Recipe) -> SearchResult | None:
+    """The result of the search with its scores in a folder, and this recipe; None if they are missing or damaged."""
+    fields = {"points": [dict], "found": {str: (float, None)}}
+    try:
+        record = read_record(folder / SCORES, fields, what="the record of a search", error=RunError)
+        scores = [(point, record["found"].get(f"point-{number}")) for number, point in enumerate(record["points"])]
+        return SearchResult(recipe, choose_best(scores), tuple(scores))
+    except (ConfigError, RunError):
+        return None
+
+
 def train_and_score(recipe, trial, folder, every, compile_arguments):
     """Trains, in `folder`, and returns the accuracy on the development set; None if the training diverged."""
     recipe.compile(trial.model, **compile_arguments)

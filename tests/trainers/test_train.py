@@ -89,6 +89,22 @@ def test_settings_are_what_config_json_keeps(tmp_path):
     assert json.loads(json.dumps(recorded)) == recorded and recorded.items() >= kept.items()
 
 
+@pytest.mark.slow
+def test_a_search_returns_what_it_found(tiny, tmp_path):
+    """The scores that it told, and the rate that the run then had; the same after the run goes on."""
+    given, told = {**GIVEN, "learning_rate": None, "search": ["learning_rate=0.0001,0.05"]}, []
+    result = package.finetune("digits", out=tmp_path / "run", model=Path(tiny), tell=told.append, **given)
+    said = [f"learning_rate {point['learning_rate']:.2g}: {score:.1%}" for point, score in result.search.scores]
+    assert [point["learning_rate"] for point, _ in result.search.scores] == [0.0001, 0.05] and set(said) <= set(told)
+    rate = json.loads((result.folder / "config.json").read_text())["recipe"]["learning_rate"]
+    assert result.search.best == {"learning_rate": rate} and result.search.recipe.learning_rate == rate
+    assert "search/" in result.files and result.search.accuracy == max(score for _, score in result.search.scores)
+    again = package.finetune(out=tmp_path / "run", resume=True, tell=None)
+    assert (again.search.best, again.search.scores) == (result.search.best, result.search.scores)
+    (tmp_path / "run" / "search" / "scores.json").write_text("{}")
+    assert package.finetune(out=tmp_path / "run", resume=True, tell=None).search is None
+
+
 @pytest.fixture
 def digested(monkeypatch):
     """Counts of the files that have been read for their digests, by name."""

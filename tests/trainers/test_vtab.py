@@ -20,7 +20,7 @@ from keras_vit.evaluation import average_groups, find_published, vtab
 from keras_vit.trainers import protocol
 from keras_vit.trainers.protocol import run_vtab
 from keras_vit.trainers.settings import Settings
-from keras_vit.training.runs.folder import RunFolder
+from keras_vit.training.runs.run_folder import RunFolder
 
 
 def test_tasks_and_groups_are_those_of_table_9():
