@@ -29,7 +29,6 @@ from keras_vit.trainers.result import TrainingResult, describe_training, judge
 from keras_vit.trainers.search import make_grid, search_fields
 from keras_vit.trainers.settings import MASKED_PATCHES, Settings, with_settings
 from keras_vit.training.grid import read_search
-from keras_vit.training.runs.run_folder import RunFolder, describe_weights, read_config
 from keras_vit.training.runs.history import list_epoch_ends, read_rows
 from keras_vit.training.runs.run_folder import RunFolder, describe_weights, read_config
 
