@@ -62,6 +62,12 @@ class GlobalUpdate:
         factors = (factor for pattern, factor in self.rate_multipliers.items() if re.search(pattern, variable.path))
         return next(factors, 1.0)
 
+    def build_without_slots(self, variables):
+        """Makes what every optimizer of Keras has; before the first update, averages are the weights."""
+        keras.optimizers.Optimizer.build(self, variables)
+        for variable, average in self.averages() if self.use_ema else ():
+            average.assign(ops.copy(variable.value))
+
     def add_slots(self, variables, name, dtype=None):
         """A new zero variable for each of `variables`, on the same devices; by default in float32 at least."""
         strategy = getattr(self, "_distribution_strategy", None)  # other backends have none
@@ -139,9 +145,8 @@ class GlobalUpdate:
         """average = momentum * average + (1 - momentum) * weight; the first update copies the weights."""
         first = ops.equal(self.iterations, 0)
         for variable, average in self.averages():
-            momentum = ops.where(first, 0.0, self.ema_momentum)
-            step = (1 - ops.cast(momentum, average.dtype)) * (variable - average)
-            average.assign_add(step)
+            share = ops.where(first, 1.0, 1 - self.ema_momentum)  # float32 rounds the difference less
+            average.assign_add(ops.cast(share, average.dtype) * (variable - average))
         if self.ema_overwrite_frequency:
             due = (self.iterations + 1) % self.ema_overwrite_frequency == 0
             run_if(due, self.overwrite_by_averages, [variable for variable, _ in self.averages()])

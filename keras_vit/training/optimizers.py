@@ -170,7 +170,7 @@ class SGD(GlobalUpdate, keras.optimizers.SGD):
     def build(self, variables):
         if self.built:
             return
-        keras.optimizers.Optimizer.build(self, variables)
+        self.build_without_slots(variables)
         self.momentums = self.add_slots(variables, "momentum", self.momentum_dtype) if self.momentum else []
 
     def update_step(self, gradient, variable, learning_rate):
@@ -189,7 +189,7 @@ class AdamStep:
     def build(self, variables):
         if self.built:
             return
-        keras.optimizers.Optimizer.build(self, variables)
+        self.build_without_slots(variables)
         self.momentums = self.add_slots(variables, "momentum", self.momentum_dtype)
         self.velocities = self.add_slots(variables, "velocity")
         if self.amsgrad:

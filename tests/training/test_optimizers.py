@@ -110,6 +110,12 @@ def test_averaged_weights():
     close(found, seen[-1])
 
 
+def test_averages_are_the_weights_before_the_first_update():
+    optimizer = training.SGD(0.1, use_ema=True, gradient_accumulation_steps=STEPS + 1)
+    run(optimizer)
+    close({variable.name: average.numpy() for variable, average in optimizer.averages()}, start())
+
+
 def test_bfloat16_momentum_is_stored_rounded_and_used_exactly():
     optimizer = training.SGD(0.1, momentum=0.9, momentum_dtype="bfloat16")
     found = run(optimizer)
