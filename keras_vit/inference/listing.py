@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from keras_vit.data.datasets.image_files import SUFFIXES, walk_files
-from keras_vit.errors import DownloadError, ImageError, printable
+from keras_vit.errors import DownloadError, ImageError
 from keras_vit.files import name_address
 from keras_vit.images.pillow import MOST_BYTES
 from keras_vit.images.pixels import read_any_image
@@ -77,7 +77,7 @@ def fetch(address):
     try:
         with ask(address) as reply:
             if reply.status_code != 200:
-                status = printable(f"{reply.status_code} {reply.reason}").rstrip()
+                status = f"{reply.status_code} {reply.reason}".rstrip()
                 raise ImageError(f"{address} could not be fetched: the server answered {status}.")
             data = b""
             for chunk in reply.raw.stream(2**20):  # raises an error if the connection breaks off

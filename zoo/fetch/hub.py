@@ -5,7 +5,7 @@ import os
 import re
 from pathlib import Path
 
-from keras_vit.errors import DownloadError, UploadError, printable
+from keras_vit.errors import DownloadError, UploadError
 from keras_vit.files import is_offline, sha256
 from keras_vit.owned import is_digest
 from keras_vit.zoo.fetch import places
@@ -123,7 +123,7 @@ def require_licence(folder):
     try:
         licence = huggingface_hub.ModelCard.load(card).data.get("license")
     except Exception as error:  # of YAML, or of the Hub's own checks
-        raise UploadError(f"{card} has no valid YAML between its lines ---: {printable(error)}.") from None
+        raise UploadError(f"{card} has no valid YAML between its lines ---: {error}.") from None
     if not licence:
         raise UploadError(
             f"{card} states no licence. Without one nobody may use the weights. Save the folder with "

@@ -10,7 +10,7 @@ import requests
 from requests.auth import HTTPBasicAuth
 from requests.utils import get_auth_from_url
 
-from keras_vit.errors import DownloadError, printable
+from keras_vit.errors import DownloadError
 from keras_vit.files import is_offline
 from keras_vit.zoo.fetch import places
 from keras_vit.zoo.fetch.places import is_loopback, read_url
@@ -100,7 +100,7 @@ def describe_cause(error: BaseException) -> str:
     if isinstance(error, EndedEarlyError):
         return str(error)
     words = error.strerror if isinstance(error, OSError) and not isinstance(error, requests.RequestException) else None
-    return printable(words or re.sub("(?<=[a-z])(?=[A-Z])", " ", type(error).__name__).lower())
+    return words or re.sub("(?<=[a-z])(?=[A-Z])", " ", type(error).__name__).lower()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +135,7 @@ def refusal_error(reply: requests.Response, address: str) -> DownloadError:
     }
     hint = advice.get(reply.status_code, "Try again later, or set KERAS_VIT_MIRROR to another server.")
     kind = NotFoundError if reply.status_code == 404 else DownloadError
-    status = printable(f"{reply.status_code} {reply.reason}").strip()
+    status = f"{reply.status_code} {reply.reason}".strip()
     return kind(f"{address} answered {status}; expected the file. {hint}")
 
 
@@ -145,7 +145,7 @@ def read_reply(reply: requests.Response, address: str, bounds: tuple[int, int]) 
     Refuses an encoded body, a web page, a wrong size, or a body without a known end.
     """
     if reply.status_code in RETRIED:
-        raise EndedEarlyError(f"the server answered {reply.status_code} {printable(reply.reason)}".rstrip())
+        raise EndedEarlyError(f"the server answered {reply.status_code} {reply.reason}".rstrip())
     if reply.status_code != 200:
         raise refusal_error(reply, address)
     headers = reply.headers

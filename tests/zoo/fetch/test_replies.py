@@ -65,6 +65,12 @@ def test_not_found(server):
     assert len(server.requests) == 1
 
 
+@pytest.mark.parametrize("status", [404, 500])
+def test_the_words_of_a_status_are_escaped(server, status):
+    server.faults = [send_headers(LENGTH, status=status)]
+    assert refuses(server.url, rf"answered {status} Fine\\x1b\[31m\\x9b")
+
+
 def test_web_page_instead_of_the_file(server):
     server.faults = [send_status(200, b"<html>sign in</html>", headers=[("Content-Type", "text/html; charset=utf-8")])]
     assert refuses(server.url, "returned a web page")
