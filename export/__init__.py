@@ -14,6 +14,7 @@ Which models can be exported. Any built keras.Model. These attributes are used i
   softmax or sigmoid are taken as the probabilities; of other outputs the softmax, or the sigmoid of a single one.
 - `model.config`: a dataclass, which becomes a part of the artefact's description. A page draws attention over its
   `grid` (rows, columns) of patches.
+- `model.gives_vectors`: whether the outputs are vectors, which no softmax makes probabilities.
 - methods of the model's inputs, such as `model.features` and `model.attention`: a SavedModel can have them as
   endpoints.
 - `model.with_attention`, of the model's inputs, returns the model's only output and `model.attention` from one pass:

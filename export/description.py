@@ -79,16 +79,6 @@ def find_probabilities(model, outputs=None):
     return "output" if name.lower() in ("softmax", "sigmoid") else "softmax"
 
 
-def gives_vectors(fields, labels):
-    """Whether a model's output is a vector, or one for each patch, by the fields of its configuration and the names of
-    its classes: it has no head, or a projection without bias and names.
-    """
-    if fields is None or labels is not None:
-        return False
-    projects = fields.get("head_bias") is False and not fields.get("unit_vectors")
-    return fields.get("num_classes") == 0 or (projects and fields.get("classifier") != "patches")
-
-
 def describe_model(model, source, shapes, preprocessing, extra=None, further_outputs=()) -> dict[str, Any]:
     """A dictionary of plain values for a model's metadata; unknown values are None, as are the "probabilities" of a
     model whose output is a vector.
@@ -109,7 +99,7 @@ def describe_model(model, source, shapes, preprocessing, extra=None, further_out
     fields = None
     if dataclasses.is_dataclass(config) and not isinstance(config, type):
         fields = dataclasses.asdict(config)
-    probabilities = None if gives_vectors(fields, labels) else find_probabilities(source)
+    probabilities = None if getattr(model, "gives_vectors", False) else find_probabilities(source)
     if fields is None and probabilities == "softmax" and source.outputs[0].shape[-1] == 1:
         probabilities = "sigmoid"  # of two classes by one logit, whose softmax is always 1
     return {

@@ -111,9 +111,10 @@ def open_class_vectors(path, needed):
 
 def find_references(model, examples):
     """(names, vectors) to compare with on a page of vectors: pictures of a folder, or class vectors of an .npz file."""
-    from keras_vit.models.vectors import gives_vectors, vector_reader
+    from keras_vit.models.vectors import vector_reader
 
-    if gives_vectors(model) != (examples is not None):
+    needed = model.gives_vectors and model.config.classifier != "patches"
+    if needed != (examples is not None):
         raise ConfigError(
             "A page of an embedding model shows what is nearest: give it --examples, a folder of pictures or an .npz "
             "file of class vectors; or make a classifier by --class-vectors. A classifier's page takes no --examples."

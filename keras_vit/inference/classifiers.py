@@ -15,7 +15,6 @@ from keras_vit.models.config import Classifier, ProbabilityKind
 from keras_vit.models.folding import fold_in_place
 from keras_vit.models.preprocessing import Preprocessing, require_described
 from keras_vit.models.variants import VARIANTS
-from keras_vit.models.vectors import gives_vectors
 from keras_vit.training.runs.run_folder import model_of
 
 if TYPE_CHECKING:
@@ -61,6 +60,11 @@ class ExportedModel:
         )
         self.run = artefact.run
 
+    @property
+    def gives_vectors(self) -> bool:
+        """Whether it counts as an embedding model: it has no class names."""
+        return self.labels is None
+
     def predict_on_batch(self, images: Any) -> np.ndarray:
         """Images (n, h, w, c), float or uint8, to logits (n, num_classes), or (n, h, w, num_classes)."""
         images = np.asarray(images)
@@ -104,10 +108,7 @@ def open_classifier(
     ('cat', 'dog')
     """
     model = open_model(model, like)
-    if isinstance(model, ExportedModel):
-        is_vector = model.config.probabilities is None
-    else:
-        is_vector = gives_vectors(model) or not model.config.num_classes  # as of each patch
+    is_vector = model.config.probabilities is None if isinstance(model, ExportedModel) else model.gives_vectors
     if is_vector:
         raise ConfigError("The model has no head: its output is features, not classes. Choose a model with a head.")
     return model
@@ -147,7 +148,7 @@ def describe_artefact(artefact, like):
     else:
         source = open_model(like)
         preprocessing, labels = source.preprocessing, source.labels
-        probabilities = None if gives_vectors(source) else source.config.probabilities
+        probabilities = None if source.gives_vectors else source.config.probabilities
     shape = find_shape(artefact, preprocessing, labels)
     return ExportedModel(artefact, preprocessing, labels, shape, probabilities)
 

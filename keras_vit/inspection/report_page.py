@@ -14,7 +14,6 @@ from keras_vit.inspection import plots
 from keras_vit.inspection.attention_maps import attention_distance, attention_weights, rollout
 from keras_vit.inspection.learned import class_activation, feature_colours, features, filters, position_similarity
 from keras_vit.models.preprocessing import to_pixels, to_probabilities
-from keras_vit.models.vectors import gives_vectors
 from keras_vit.pages import WIDTH, draw_thumbnail, embed_image, fill_page, lay_out_cards, list_answers
 
 SHOWN = 12  # images that are drawn; attention distance is averaged over all
@@ -80,7 +79,7 @@ def describe_count(count, of=None):
 
 def draw(model, inputs, images, names):
     """(heading, sentence, HTML) of everything that can be drawn for the model, beginning with maps over images."""
-    classifies = model.config.classifier != "patches" and not gives_vectors(model)
+    classifies = model.config.classifier != "patches" and not model.gives_vectors
     first, names = inputs[:SHOWN], names[:SHOWN]
     shown = [enlarge_pixels(image) for image in to_pixels(first, model)]
 

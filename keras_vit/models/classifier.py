@@ -310,6 +310,13 @@ class Classifier(DistributedModel):
         self._labels = as_labels(labels, self.config)
 
     @property
+    def gives_vectors(self) -> bool:
+        """Whether the output is a vector, or one for each patch: without a head, or by a projection, such as CLIP's."""
+        config = self.config
+        projects = not getattr(config, "head_bias", True) and not config.unit_vectors and config.classifier != "patches"
+        return not config.num_classes or (projects and self.labels is None)
+
+    @property
     def remat(self) -> bool:
         """Whether training keeps only the inputs of blocks, and recomputes their inner values for the gradient.
 

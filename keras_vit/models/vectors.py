@@ -26,20 +26,6 @@ def unit_vectors(vectors: np.ndarray) -> np.ndarray:
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(vectors.dtype).tiny)
 
 
-def gives_vectors(model: Any) -> bool:
-    """Whether a model's own output is a vector: it has no head, or a projection without bias, such as CLIP's.
-
-    An exported file counts as an embedding model if it has no class names.
-    """
-    config = model.config
-    if not isinstance(model, keras.Model):
-        return model.labels is None
-    if config.classifier == "patches":
-        return False
-    projects = not getattr(config, "head_bias", True) and not config.unit_vectors
-    return not config.num_classes or (projects and model.labels is None)
-
-
 def vectors_of(model: Any) -> tuple[str, ...]:
     """The names of the vectors that a model has.
 
@@ -48,7 +34,7 @@ def vectors_of(model: Any) -> tuple[str, ...]:
     """
     whole = () if model.config.classifier == "patches" else ("output", "features")  # these are of each patch
     if not isinstance(model, keras.Model):
-        return whole if gives_vectors(model) else whole[:1]
+        return whole if model.gives_vectors else whole[:1]
     if not hasattr(model.config, "prefix_tokens"):
         return whole
     return *whole, *(("token", "gap", "token+gap") if model.config.has_class_token else ("gap",))
@@ -68,7 +54,8 @@ def choose_vector(model: Any, vector: Vector | None) -> str:
             f"{model.name} classifies each pixel: it has a vector for each cell of an image, but none for the image. "
             'Load the model with classifier="gap".'
         )
-    name = vector or ("output" if gives_vectors(model) else "features" if "features" in known else "gap")
+    own = "output" if model.gives_vectors else "features"
+    name = vector or (own if own in known else "gap")
     if name in known:
         return name
     if not isinstance(model, keras.Model) and len(known) == 1:

@@ -16,7 +16,7 @@ GREYS = np.array([20, 90, 160, 230])  # of the classes
 class Greys:
     """A model whose classes are greys: what it should answer is known of every picture."""
 
-    name, labels = "greys", tuple("abcd")
+    name, labels, gives_vectors = "greys", tuple("abcd"), False
 
     class config:
         num_classes, num_channels, classifier = 4, 3, "patches"
