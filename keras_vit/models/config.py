@@ -118,14 +118,9 @@ QkvBias = Literal["qkv", "qv", "none"]
 PositionInterpolation = Literal["linear", "bilinear", "bicubic", "bicubic-plain", "dinov2"]
 
 
-def option(default, later=True, fixed=False):
-    """A field of a configuration, with metadata for loading.
-
-    Args:
-        later: whether older files lack the field; its default is then what their models compute.
-        fixed: whether a checkpoint's weights decide it, so that loading cannot change it.
-    """
-    return dataclasses.field(default=default, metadata={"later": later, "fixed": fixed})
+def fixed(default):
+    """A field of a configuration that a checkpoint's weights decide, so that loading cannot change it."""
+    return dataclasses.field(default=default, metadata={"fixed": True})
 
 
 @functools.cache
@@ -254,12 +249,12 @@ class ViTConfig:
         'column\'s; "relative", one for each offset between patches in raster order, in the attention of every block. '
         '"sincos2d" is big_vision\'s: fixed sines and cosines of column and row. "rope" is DINOv3\'s: queries and keys '
         "of every block are rotated by row and column.",
-    ] = option("1d", later=False, fixed=True)
+    ] = fixed("1d")
     position_embedding_at: Annotated[
         PositionEmbeddingPlace,
         'where 1d and 2d embeddings are added: "stem", once before the encoder; "every-layer", to each block\'s input, '
         'each block with its own; "every-layer-shared", to each block\'s input, always the same ones.',
-    ] = option("stem", later=False, fixed=True)
+    ] = fixed("stem")
     stochastic_depth_rate: Annotated[
         float,
         "probability that training skips a branch of the last block for an example, [0, 1); from 0 in the first block "
@@ -268,50 +263,48 @@ class ViTConfig:
     probabilities: Probabilities = "softmax"
     activation: Annotated[
         Activation, 'of the MLPs: "gelu", "quick_gelu" (CLIP) or "silu" (gated MLPs of DINOv2 and DINOv3).'
-    ] = option("gelu")
+    ] = "gelu"
     gated_mlp: Annotated[
         bool, "whether MLPs multiply their hidden layer by an activated second dense layer; with silu, SwiGLU."
-    ] = option(False, fixed=True)
-    pre_norm: Annotated[bool, "whether a layer norm precedes the first block (CLIP)."] = option(False, fixed=True)
-    patch_bias: Annotated[bool, "whether the patch embedding has a bias; CLIP's has none."] = option(True, fixed=True)
-    head_bias: Annotated[bool, "whether the head has a bias; CLIP's projection has none."] = option(True)
+    ] = fixed(False)
+    pre_norm: Annotated[bool, "whether a layer norm precedes the first block (CLIP)."] = fixed(False)
+    patch_bias: Annotated[bool, "whether the patch embedding has a bias; CLIP's has none."] = fixed(True)
+    head_bias: Annotated[bool, "whether the head has a bias; CLIP's projection has none."] = True
     qkv_bias: Annotated[QkvBias, 'which of queries, keys and values have a bias: "qkv", "qv" (DINOv3) or "none".'] = (
-        option("qkv", fixed=True)
+        fixed("qkv")
     )
     layer_scale: Annotated[
         float | None, "initial value of the learned scales of each block's two branches (DINOv2); None for no scales."
-    ] = option(None, fixed=True)
-    num_registers: Annotated[int, "learned tokens between class token and patches (arXiv 2309.16588)."] = option(
-        0, fixed=True
-    )
+    ] = fixed(None)
+    num_registers: Annotated[int, "learned tokens between class token and patches (arXiv 2309.16588)."] = fixed(0)
     class_token: Annotated[
         bool | None, "whether a class token precedes the patches; None: if the classifier reads it."
-    ] = option(None)
+    ] = None
     class_token_position: Annotated[
         bool, "whether the class token has a 1d position embedding; False in DeiT-III. Registers have none."
-    ] = option(True, fixed=True)
+    ] = fixed(True)
     drop_remainder: Annotated[
         bool, "ignore the last pixels of images that are no whole number of patches (SigLIP's So400m/14 at 384)."
-    ] = option(False)
+    ] = False
     position_interpolation: Annotated[
         PositionInterpolation,
         "how position embeddings are resized to another grid, by `zoo.load` or, with image_size=(None, None), by each "
         'call: "linear" as ViT\'s authors do, "bilinear" as FlexiViT\'s, "bicubic" as timm, "bicubic-plain" (not '
         'antialiased) as transformers, "dinov2" as its authors.',
-    ] = option("linear")
-    norm_after_pool: Annotated[bool, "whether the last norm follows the patches' mean (EVA, timm's SBB)."] = option(
-        False, fixed=True
+    ] = "linear"
+    norm_after_pool: Annotated[bool, "whether the last norm follows the patches' mean (EVA, timm's SBB)."] = fixed(
+        False
     )
     unit_vectors: Annotated[
         bool,
         "whether the head reads vectors of length 1 and the layer before it is linear, not tanh, as in models of "
         "`zoo.zero_shot`.",
-    ] = option(False)
+    ] = False
 
     stored_size: Annotated[
         tuple[int, int] | None,
         "for image_size=(None, None), the size that position embeddings are stored for, 224 by default; else None.",
-    ] = option(None)
+    ] = None
 
     in_torch: ClassVar[bool] = True  # whether timm or transformers have such models, and names for their weights
     block_name: ClassVar[str] = "encoderblock"  # of a block in the authors' files
@@ -472,7 +465,7 @@ class ResNetConfig:
         MapClassifier,
         '"gap" reads the mean of the last feature map; with "patches" each of its cells has logits, resized to the '
         "image's size, (n, h, w, num_classes).",
-    ] = option("gap")
+    ] = "gap"
 
     in_torch: ClassVar[bool] = True  # whether timm or transformers have such models, and names for their weights
     norms_first: ClassVar[bool] = True  # BiT: a norm before each convolution and one before the head

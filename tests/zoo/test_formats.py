@@ -28,6 +28,7 @@ from keras_vit import models, zoo
 from keras_vit.errors import CheckpointError, ConfigError
 from keras_vit.layers.interpolation import resize_patches, resize_positions
 from keras_vit.zoo.formats import npz, open_checkpoint, safetensors
+from keras_vit.zoo.formats.checkpoint import Fault, read_description, serialize_model
 from keras_vit.zoo.formats.safetensors import open_safetensors
 from keras_vit.zoo.formats.variables import official_variables
 from keras_vit.zoo.names.rows import class_names
@@ -657,6 +658,14 @@ def first_array(file):
     names = []
     file.visititems(lambda name, item: names.append((name, item.shape)) if isinstance(item, h5py.Dataset) else None)
     return names[0]
+
+
+def test_descriptions_that_lack_a_field():
+    about = serialize_model(tiny())
+    for name in about["config"].keys() - {"preprocessing", "labels"}:
+        values = {key: value for key, value in about["config"].items() if key != name}
+        with pytest.raises(Fault, match=f"does not describe a model of this package: KeyError.'{name}'"):
+            read_description({**about, "config": values})
 
 
 @pytest.mark.parametrize("value", [None, -1, 0, 10**9, 2**63, float("nan"), "8", [1], {}, 1e300, [10**9, 10**9]])

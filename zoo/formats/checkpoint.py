@@ -219,8 +219,7 @@ def read_description(description):
     try:
         values = dict(description["config"])
         kind = CONFIGS[description["class_name"]]
-        kept = [x.name for x in fields(kind) if not x.metadata.get("later") or x.name in values]
-        config = kind(**{name: values[name] for name in kept})
+        config = kind(**{x.name: values[x.name] for x in fields(kind)})
         stated = values.get("preprocessing")
         preprocessing = preprocessing_of(stated) if stated else None
     except ConfigError:
