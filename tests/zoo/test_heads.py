@@ -2,6 +2,9 @@
 
 import dataclasses
 import inspect
+from collections import defaultdict
+from types import UnionType
+from typing import Literal, get_args, get_origin, get_type_hints
 
 import keras
 import numpy as np
@@ -10,7 +13,7 @@ from golden import GOLDEN
 
 from keras_vit import models, zoo
 from keras_vit.errors import ConfigError
-from keras_vit.models.config import ModelFields
+from keras_vit.models.config import ConstructorFields, ModelFields, field_types
 from keras_vit.models.variants import MODELS
 from keras_vit.zoo import adapt
 from keras_vit.zoo.fetch import download
@@ -46,12 +49,22 @@ def weight(model):
     return keras.ops.convert_to_numpy(model.get_layer("head").kernel)
 
 
+def choices(kind):
+    """The types of a union, or the values of a Literal."""
+    parts = get_args(kind) if get_origin(kind) in (UnionType, Literal) else ()
+    return set().union(*map(choices, parts)) if parts else {kind}
+
+
 def test_type_checkers_know_every_argument():
     parameters = inspect.signature(zoo.load).parameters.values()
     arguments = tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
     fields = {field.name for kind in MODELS for field in dataclasses.fields(kind)}
     assert set(adapt.ARGUMENTS) == set(arguments) - fields
     assert set(ModelFields.__annotations__) == fields - set(arguments)
+    stated = defaultdict(set, image_size={int}, patch_size={int})  # one for two equal sides
+    for name, kind in ((field.name, field_types(x)[field.name]) for x in MODELS for field in dataclasses.fields(x)):
+        stated[name] |= choices(kind)
+    assert {name: choices(kind) for name, kind in get_type_hints(ConstructorFields).items()} == stated
 
 
 def test_no_two_classes_have_one_name():
