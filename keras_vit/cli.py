@@ -12,9 +12,8 @@ import typer
 import keras_vit
 from keras_vit._version import __version__
 from keras_vit.commands.parsing import Command
-from keras_vit.errors import SHARED_FOLDER, DataError, KerasVitError
+from keras_vit.errors import SHARED_FOLDER, DataError, Interrupted, KerasVitError, Preempted
 from keras_vit.files import describe_refusal
-from keras_vit.training.errors import Interrupted, Preempted
 
 COMMANDS = {  # in the order of help: the function of each in a file of keras_vit/commands/
     "list": "list.list_models",

@@ -87,6 +87,12 @@ def test_every_package_is_listed():
     assert set(packages()) == found
 
 
+def test_no_file_is_too_small_to_be_one():
+    """But for the doors: `__init__`, `__main__`, and the version."""
+    lines = {path: path.read_text().count("\n") for name in packages() for path in folder(name).glob("[!_]*.py")}
+    assert [str(path) for path, count in lines.items() if count < 40] == []
+
+
 def test_every_requirement_has_a_floor():
     """`.ci/lowest` installs and tries these; below them are known faults (urllib3, requests, pillow, filelock)."""
     config = configparser.ConfigParser()

@@ -18,13 +18,12 @@ from keras_vit.commands.shared import (
     with_options_of,
 )
 from keras_vit.console import Console, list_pairs, make_table, say
-from keras_vit.errors import ConfigError, without_secrets
+from keras_vit.errors import ConfigError, Interrupted, Preempted, without_secrets
 from keras_vit.evaluation import vtab as measures
 from keras_vit.evaluation.paper import VTAB_TASKS, describe_accuracy, name_table
 from keras_vit.trainers.choices import EVERY, MODELS, choose_checkpoint, choose_settings
 from keras_vit.trainers.plan import prepare, resolve
 from keras_vit.trainers.settings import MASKED_PATCHES, Settings
-from keras_vit.training.errors import Interrupted, Preempted
 from keras_vit.training.runs.checkpoints import Checkpoints
 from keras_vit.training.runs.run_folder import RunFolder
 

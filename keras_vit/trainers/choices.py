@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from keras_vit.data.datasets.schemes import bare_name, locate_dataset
-from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown, quote_some
+from keras_vit.errors import ConfigError, RunError, UnknownNameError, describe_unknown, quote_some
 from keras_vit.models.variants import VARIANTS, variant
 from keras_vit.trainers.settings import MASKED_PATCHES, Settings, parse_search
-from keras_vit.training.errors import RunError
 from keras_vit.training.recipe_rows import PHOTOS
 from keras_vit.training.runs.checkpoints import Checkpoints
 from keras_vit.training.runs.history import count_epochs_without_gain, read_rows

@@ -17,7 +17,7 @@ from keras_vit import data, training
 from keras_vit.console import say
 from keras_vit.data import DataError
 from keras_vit.data.datasets.builders import full_name
-from keras_vit.errors import COUNT, ConfigError, require_within
+from keras_vit.errors import COUNT, ConfigError, RunError, require_within
 from keras_vit.evaluation import vtab
 from keras_vit.evaluation.paper import VTAB_TASKS, find_published, published
 from keras_vit.files import local_path
@@ -28,7 +28,6 @@ from keras_vit.trainers.plan import load_splits, recipe_for, require_outside_dat
 from keras_vit.trainers.search import describe_point, make_grid, search_fields
 from keras_vit.trainers.settings import Settings, parse_search
 from keras_vit.trainers.train import train
-from keras_vit.training.errors import RunError
 from keras_vit.training.grid import ResultsFile
 from keras_vit.training.runs.run_folder import RunFolder, hold_folder
 from keras_vit.training.strategies import count_workers

@@ -1,7 +1,3 @@
-from .errors import Interrupted as Interrupted
-from .errors import NotFiniteError as NotFiniteError
-from .errors import Preempted as Preempted
-from .errors import RunError as RunError
 from .finetuning import balanced_weights as balanced_weights
 from .finetuning import count_trainable as count_trainable
 from .finetuning import enable_lora as enable_lora
@@ -29,7 +25,11 @@ from .optimizers import WarmupStaircase as WarmupStaircase
 from .recipe_rows import RECIPES as RECIPES
 from .recipes import Recipe as Recipe
 from .runs.checkpoints import Checkpoints as Checkpoints
+from .runs.history import RunError as RunError
 from .runs.run import Run as Run
+from .runs.saver import Interrupted as Interrupted
+from .runs.saver import NotFiniteError as NotFiniteError
+from .runs.saver import Preempted as Preempted
 from .runs.state import MaskedPatchModel as MaskedPatchModel
 from .runs.state import load_weights as load_weights
 from .scaling import choose_microbatches as choose_microbatches

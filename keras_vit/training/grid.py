@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import keras
 
 from keras_vit.distribution.replicas import is_chief
-from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown
+from keras_vit.errors import ConfigError, NotFiniteError, RunError, UnknownNameError, describe_unknown
 from keras_vit.files import local_path, read_record, write_whole
-from keras_vit.training.errors import NotFiniteError, RunError
 from keras_vit.training.recipes import SEARCHABLE
 from keras_vit.training.runs.run import Run
 from keras_vit.training.runs.run_folder import RunFolder, require_written

@@ -12,10 +12,10 @@ from PIL import Image
 from keras_vit.commands.finetune import list_next_commands
 from keras_vit.commands.parsing import complete_place
 from keras_vit.commands.progress import FitProgress
-from keras_vit.errors import ConfigError
+from keras_vit.errors import ConfigError, Interrupted, Preempted
 from keras_vit.trainers import provenance
 from keras_vit.trainers.settings import Settings
-from keras_vit.training.errors import Interrupted, Preempted
+from keras_vit.training.runs.run_folder import RunFolder, find_row
 from keras_vit.training.runs.history import write_rows
 from keras_vit.training.runs.run_folder import RunFolder, find_row
 from tests.commands.test_names import test_the_shell_completes as require_completion
@@ -176,7 +176,7 @@ def test_an_epoch_of_several_classes_per_image_fits_80_columns(capsys, monkeypat
 def test_a_stopped_training_ends_whatever_still_reads(stopped, status):
     """TensorFlow's readers, stopped by the interpreter's end, may wait for Python forever; here a thread does."""
     code = (
-        "import threading, keras_vit.cli as c; from keras_vit.training.errors import Interrupted, Preempted\n"
+        "import threading, keras_vit.cli as c; from keras_vit.errors import Interrupted, Preempted\n"
         "def app(): threading.Thread(target=threading.Event().wait).start(); print('saved'); "
         f"raise {type(stopped).__name__}(3)\n"
         "c.app = app; c.main()"

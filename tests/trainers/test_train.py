@@ -12,9 +12,8 @@ import pytest
 import keras_vit as package
 from keras_vit import training
 from keras_vit.commands import finetune
-from keras_vit.errors import ConfigError, KerasVitError, UnknownNameError
+from keras_vit.errors import ConfigError, KerasVitError, RunError, UnknownNameError
 from keras_vit.trainers.choices import choose_settings
-from keras_vit.training.errors import RunError
 from keras_vit.training.runs.run_folder import RunFolder
 
 GIVEN = {"image_size": 8, "steps": 6, "batch_size": 16, "learning_rate": 0.01, "every": 3, "test": True}

@@ -10,9 +10,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from keras_vit.errors import printable
+from keras_vit.errors import RunError, printable
 from keras_vit.files import local_path, sha256
-from keras_vit.training.errors import RunError
 from keras_vit.training.runs.run_folder import RunFolder, warn_if_not_written
 
 

@@ -6,8 +6,7 @@ from fractions import Fraction
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
-from keras_vit.errors import ConfigError
-from keras_vit.training.errors import RunError
+from keras_vit.errors import ConfigError, RunError
 
 
 class Segment(NamedTuple):

@@ -15,9 +15,8 @@ import keras
 from keras_vit.distribution import GlobalUpdate
 from keras_vit.distribution.optimizer import unwrap
 from keras_vit.distribution.replicas import build_for, is_chief
-from keras_vit.errors import COUNT, ConfigError, require_backend, require_within
+from keras_vit.errors import COUNT, ConfigError, RunError, require_backend, require_within
 from keras_vit.files import local_path
-from keras_vit.training.errors import RunError
 from keras_vit.training.runs.callbacks import BeginRun, BestEpoch, MetricsLog
 from keras_vit.training.runs.checkpoints import Checkpoints
 from keras_vit.training.runs.history import list_epoch_ends, plan_segments

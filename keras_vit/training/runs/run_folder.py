@@ -9,11 +9,10 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from keras_vit.errors import COUNT, POSITIVE, printable
+from keras_vit.errors import COUNT, POSITIVE, RunError, printable
 from keras_vit.files import local_path, make_folder, read_record
 from keras_vit.models.variants import VARIANTS
 from keras_vit.owned import OwnFolder, lock, partial_path
-from keras_vit.training.errors import RunError
 from keras_vit.training.runs.history import find_best, find_last_epoch, read_rows
 
 CHECKPOINTS, EVENTS = FOLDERS = ("checkpoints", "tensorboard")

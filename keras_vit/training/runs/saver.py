@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from keras_vit.distribution.replicas import any_worker, is_chief
-from keras_vit.training.errors import Interrupted, NotFiniteError, Preempted
+from keras_vit.errors import Interrupted, NotFiniteError, Preempted
 from keras_vit.training.runs.state import collect_state, restore_state
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)

@@ -14,11 +14,10 @@ import numpy as np
 from keras_vit import zoo
 from keras_vit.distribution.optimizer import unwrap
 from keras_vit.distribution.replicas import assign_per_replica, read_values
-from keras_vit.errors import KerasVitError
+from keras_vit.errors import KerasVitError, RunError
 from keras_vit.lora import factors_of, without_lora
 from keras_vit.masked_patches.model import MaskedPatchModel
 from keras_vit.models.classifier import Classifier
-from keras_vit.training.errors import RunError
 from keras_vit.training.runs.checkpoints import read_arrays
 from keras_vit.zoo.formats import npz
 
