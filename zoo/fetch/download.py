@@ -32,9 +32,9 @@ from keras_vit.zoo.fetch.cache import (
     recorded,
     store,
 )
-from keras_vit.zoo.fetch.hub import fetch_from_hub, find_on_disk, look_on_disk
+from keras_vit.zoo.fetch.hub import NotFoundError, fetch_from_hub, find_on_disk, look_on_disk
 from keras_vit.zoo.fetch.places import requested_address, whole_address
-from keras_vit.zoo.fetch.web import EndedEarlyError, NotFoundError, ask, describe_cause, read_reply, require_file
+from keras_vit.zoo.fetch.web import EndedEarlyError, ask, describe_cause, read_reply, require_file
 from keras_vit.zoo.formats.torch.stated import COMPANIONS, MOST_BYTES
 from keras_vit.zoo.names.rows import PublicCheckpoint
 

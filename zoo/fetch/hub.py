@@ -10,10 +10,14 @@ from keras_vit.files import is_offline, sha256
 from keras_vit.owned import is_digest
 from keras_vit.zoo.fetch import places
 from keras_vit.zoo.fetch.places import is_loopback, read_hub, read_url
-from keras_vit.zoo.fetch.web import NotFoundError, describe_cause
+from keras_vit.zoo.fetch.web import describe_cause
 
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read at the library's import: requests are for files alone
 NOT_UPLOADED = [".*", "*/.*", "keras-vit-export.json"]  # hidden files, and this package's record of its files
+
+
+class NotFoundError(DownloadError):
+    """The repository has no such file."""
 
 
 def read_token(endpoint):
@@ -44,9 +48,7 @@ def describe_hub_errors(url):
         yield
     except DownloadError:
         raise
-    except errors.LocalEntryNotFoundError as error:  # the connection broke
-        raise DownloadError(f"{url} could not be fetched: {describe_cause(error)}. Try again.") from None
-    except errors.EntryNotFoundError:
+    except errors.RemoteEntryNotFoundError:  # of a broken connection there is a LocalEntryNotFoundError
         raise NotFoundError(f"{url} is not there: the repository has no such file.") from None
     except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError, errors.HFValidationError):
         raise DownloadError(

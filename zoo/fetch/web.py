@@ -18,10 +18,6 @@ from keras_vit.zoo.fetch.places import is_loopback, read_url
 RETRIED = (408, 416, 429, 500, 502, 503, 504)
 
 
-class NotFoundError(DownloadError):
-    """The server has no such file (404)."""
-
-
 class EndedEarlyError(Exception):
     """An attempt ended early; another may succeed."""
 
@@ -134,9 +130,8 @@ def refusal_error(reply: requests.Response, address: str) -> DownloadError:
         404: "Check the name; zoo.list() shows those known. If KERAS_VIT_MIRROR is set, the mirror may lack the file.",
     }
     hint = advice.get(reply.status_code, "Try again later, or set KERAS_VIT_MIRROR to another server.")
-    kind = NotFoundError if reply.status_code == 404 else DownloadError
     status = f"{reply.status_code} {reply.reason}".strip()
-    return kind(f"{address} answered {status}; expected the file. {hint}")
+    return DownloadError(f"{address} answered {status}; expected the file. {hint}")
 
 
 def read_reply(reply: requests.Response, address: str, bounds: tuple[int, int]) -> Remote:
