@@ -15,7 +15,6 @@ from keras_vit.commands.progress import FitProgress
 from keras_vit.errors import ConfigError, Interrupted, Preempted
 from keras_vit.trainers import provenance
 from keras_vit.trainers.settings import Settings
-from keras_vit.training.runs.run_folder import RunFolder, find_row
 from keras_vit.training.runs.history import write_rows
 from keras_vit.training.runs.run_folder import RunFolder, find_row
 from tests.commands.test_names import test_the_shell_completes as require_completion
