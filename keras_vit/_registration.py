@@ -47,7 +47,7 @@ class KerasFinder(importlib.abc.MetaPathFinder):
             spec = importlib.util.find_spec(name)
         finally:
             self.asking = False
-        if spec is not None:
+        if spec is not None and spec.loader is not None:  # None for a folder without __init__.py
             load = spec.loader.exec_module
 
             def load_and_register(module):
@@ -55,7 +55,7 @@ class KerasFinder(importlib.abc.MetaPathFinder):
                 if "keras" in sys.modules and not importing:
                     import_classes()
 
-            spec.loader.exec_module = load_and_register
+            vars(spec.loader)["exec_module"] = load_and_register
         return spec
 
 

@@ -165,6 +165,13 @@ def test_looking_around_imports_nothing_heavy(code):
     assert run(f"import sys; {code}; print({HEAVY})").strip() == "set()"
 
 
+def test_a_folder_without_init_is_imported_as_without_this_package(tmp_path):
+    """As where only JAX is installed, and a folder beside the script is called tensorflow."""
+    (tmp_path / "tensorflow").mkdir()
+    code = f"import keras_vit, sys; sys.path[:] = [{str(tmp_path)!r}]; import tensorflow; print(*tensorflow.__path__)"
+    assert run(code).strip() == str(tmp_path / "tensorflow")
+
+
 @pytest.mark.parametrize("package", packages())
 def test_what_is_public_is_shown(package):
     """As TAB shows it: the names that are imported when they are first used, and the others."""
