@@ -174,7 +174,7 @@ def describe_use(about):
 
 def write_out(path, *names):
     """The source code of these names in a module, and of everything that they need from the same module."""
-    text, defined = Path(path).read_text("utf-8"), {}
+    text, defined = Path(path).read_text("utf-8"), dict[str, ast.stmt]()
     for node in ast.parse(text).body:
         if isinstance(node, ast.FunctionDef):
             defined[node.name] = node

@@ -116,7 +116,7 @@ def write_proved(
 def require_float_weights(model, form):
     """Refuses a model that `keras.Model.quantize` has changed, if the format quantizes by itself."""
     # `model.layers` has only the outermost layers, and Keras has no public way to the inner ones.
-    modes = {getattr(layer, "quantization_mode", None) for layer in model._flatten_layers()} - {None}
+    modes = set(filter(None, (getattr(layer, "quantization_mode", None) for layer in model._flatten_layers())))
     if modes and "int8" in form.quantize:
         others = " or ".join(row.title for row in FORMATS if not row.quantize)
         raise ExportError(

@@ -97,7 +97,7 @@ def main():
     if not chosen or not (HERE / arguments.model).exists():
         sys.exit(f"There is no {printable(arguments.model)} beside this script. Expected a file that model.json lists.")
     run = load_model(chosen[0])
-    to_probabilities = {"softmax": softmax, "sigmoid": sigmoid, "output": np.asarray}.get(about["probabilities"])
+    to_probabilities = {"softmax": softmax, "sigmoid": sigmoid, "output": lambda x: x}.get(about["probabilities"])
     Image.MAX_IMAGE_PIXELS = None  # MOST_PIXELS is stricter
     failed = False
     for path in arguments.images:

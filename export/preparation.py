@@ -258,8 +258,9 @@ class Source:
     @property
     def preprocessing(self):
         """The model's own, to the artefact's size."""
-        own = getattr(self.model, "preprocessing", None)
-        if self.image_size is None or not dataclasses.is_dataclass(own) or not hasattr(own, "image_size"):
+        own: Any = getattr(self.model, "preprocessing", None)
+        has_size = dataclasses.is_dataclass(own) and hasattr(own, "image_size")
+        if self.image_size is None or not has_size:
             return own
         sizes = [shape[1:3] for shape in self.choose_shapes() if len(shape) == 4]
         return dataclasses.replace(own, image_size=sizes[0]) if sizes else own
@@ -271,7 +272,7 @@ class Source:
     def choose_shape(self, shape, free_size):
         if len(shape) != 4:
             return shape
-        size = self.image_size
+        size: Any = self.image_size
         if size is not None:
             size = (size, size) if size in COUNT else size
             fits = isinstance(size, list | tuple) and len(size) == 2 and all(n in COUNT for n in size)

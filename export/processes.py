@@ -53,11 +53,17 @@ def run_script(script, job, explain=None, time_limit=None, tell=None):
         tell: takes the lines of text that the script writes to stdout as JSON strings; or None.
     """
     command = [sys.executable, "-P", __file__]
-    explain, late = explain or last_line, threading.Event()
+    explain, late, pipe = explain or last_line, threading.Event(), subprocess.PIPE
+
+    def stop():
+        late.set()
+        process.kill()
+
     with tempfile.TemporaryFile("w+", errors="replace") as log:
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": log, "text": True, "errors": "replace"}
-        with subprocess.Popen(command, env={**os.environ, **ENVIRONMENT}, **pipes) as process:
-            timer = threading.Timer(time_limit or 0, lambda: (late.set(), process.kill()))
+        with subprocess.Popen(
+            command, env={**os.environ, **ENVIRONMENT}, stdin=pipe, stdout=pipe, stderr=log, text=True, errors="replace"
+        ) as process:
+            timer = threading.Timer(time_limit or 0, stop)
             if time_limit is not None:
                 timer.start()
             try:

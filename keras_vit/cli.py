@@ -5,7 +5,7 @@ import importlib
 import os
 import sys
 import warnings
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -55,7 +55,7 @@ class LazyGroup(typer.core.TyperGroup):
 
     def __init__(self, **options):
         super().__init__(**options)
-        self.commands = {**dict.fromkeys(COMMANDS), **self.commands}
+        self.commands: Any = {**dict.fromkeys(COMMANDS), **self.commands}
 
     def get_command(self, context, name):
         return load_command(name) if name in COMMANDS else super().get_command(context, name)

@@ -146,7 +146,7 @@ def drop(tensors, prefixes):
 
 def set_head(tensors, source, target, new_head):
     """Replaces both layers of the old head by a new head (section 3.2); a model of features keeps the tanh layer."""
-    prefixes = HEADS if new_head or source.num_classes != target.num_classes else ()
+    prefixes: tuple[str, ...] = HEADS if new_head or source.num_classes != target.num_classes else ()
     if new_head or representation_width(source) != representation_width(target):
         prefixes += ("pre_logits/",)
     drop(tensors, prefixes)
@@ -174,7 +174,7 @@ def set_channels(tensors, source, target):
 
 def set_classifier(tensors, source, target):
     """Removes the class token and its 1-D position embedding, or adds a new one with a zero embedding; also pooling."""
-    fresh = ()
+    fresh: tuple[str, ...] = ()
     if source.classifier == "map" != target.classifier:
         drop(tensors, (f"{POOL}/",))
     elif target.classifier == "map" != source.classifier:

@@ -178,11 +178,11 @@ def locate(name, hints, request):
     if found.variant is None:
         return open_checkpoint(path, hints), path.name.split(".")[0]
     untold = {name: value for name, value in found.fields.items() if name in UNTOLD}
-    if isinstance(found.config, ViTConfig):
-        untold |= {name: getattr(found.config, name) for name in ("classifier", "position_interpolation")}
-    own_size = found.config.image_size
-    hints = dataclasses.replace(hints, own_size=own_size, fields={**untold, **hints.fields})
-    checkpoint = open_as_variant(path, VARIANTS[found.variant], hints, found.config)
+    config: Any = found.config
+    if isinstance(config, ViTConfig):
+        untold |= {name: getattr(config, name) for name in ("classifier", "position_interpolation")}
+    hints = dataclasses.replace(hints, own_size=config.image_size, fields={**untold, **hints.fields})
+    checkpoint = open_as_variant(path, VARIANTS[found.variant], hints, config)
     with about_file(path):
         return apply_registry(checkpoint, found), found.variant
 

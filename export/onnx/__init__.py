@@ -75,7 +75,7 @@ def write_beside(constants, path):
                 continue
             file.write(b"\0" * (-file.tell() % ALIGNMENT))
             places.append((name, array.shape, array.dtype, file.tell(), array.nbytes))
-            data = memoryview(array.reshape(-1)).cast("B")
+            data = array.reshape(-1).data.cast("B")
             digest.update(data)
             file.write(data)
     location = f"{path.stem}-{digest.hexdigest()[:12]}.onnx.data"

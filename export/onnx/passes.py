@@ -83,8 +83,9 @@ def fold_scale(graph, node, around):
     constants = [graph.constants[name] for name in node.inputs if name in graph.constants]
     scale = next((x for x in constants if x.size == 1 and x.dtype.kind == "f"), None)
     source = next((n for n in node.inputs if n not in graph.constants), None)
-    chain = None if scale is None or source is None else find_linear(graph, source, around)
-    if chain is None or scale.ndim > len(graph.shapes[source]):  # such a factor adds axes to the output
+    if scale is None or source is None or (chain := find_linear(graph, source, around)) is None:
+        return False
+    if scale.ndim > len(graph.shapes[source]):  # such a factor adds axes to the output
         return False
     for target, place in chain:
         scaled = graph.constants[target.inputs[place]] * scale.reshape(())  # a convolution's bias keeps its one axis

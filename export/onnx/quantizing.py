@@ -147,11 +147,9 @@ def store_layers(source, ways):
         constants.update(stored)
         nodes += written
     used = list_inputs(nodes)
-    constants = [onnx.numpy_helper.from_array(x, name) for name, x in constants.items()]
+    stored = [onnx.numpy_helper.from_array(x, name) for name, x in constants.items()]
     kept = [tensor for tensor in source.graph.initializer if tensor.name in used]
-    graph = onnx.helper.make_graph(
-        nodes, source.graph.name, source.graph.input, source.graph.output, [*kept, *constants]
-    )
+    graph = onnx.helper.make_graph(nodes, source.graph.name, source.graph.input, source.graph.output, [*kept, *stored])
     proto = onnx.helper.make_model(graph, opset_imports=source.opset_import, ir_version=source.ir_version)
     proto.metadata_props.extend(source.metadata_props)
     return proto

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -73,9 +74,9 @@ class Goal:
     classes: bool
 
     def save(self, path):
-        inputs = {f"input {name}": x for name, x in self.inputs.items()}
-        outputs = {str(i): x for i, x in enumerate(self.outputs)}
-        np.savez(path, batches=self.batches, classes=self.classes, **inputs, **outputs)
+        arrays: dict[str, Any] = {f"input {name}": x for name, x in self.inputs.items()}
+        arrays |= {str(i): x for i, x in enumerate(self.outputs)}
+        np.savez(path, batches=self.batches, classes=self.classes, **arrays)
 
     @classmethod
     def read(cls, path):

@@ -84,8 +84,7 @@ def list_layers(path):
     layers = {}
     for operator in graph.operators:
         name = operators.get(model.operatorCodes[operator.opcodeIndex].builtinCode)
-        weights = graph.tensors[operator.inputs[1]] if name else None
-        if name and model.buffers[weights.buffer].data is not None:
+        if name and model.buffers[(weights := graph.tensors[operator.inputs[1]]).buffer].data is not None:
             layers[graph.tensors[operator.outputs[0]].name.decode()] = name, weights.shape
     return layers
 

@@ -11,6 +11,7 @@ import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 FOLDER = "web"  # of a bundle
 # Every name that the page's files may have in a bundle.
@@ -21,7 +22,7 @@ PATTERN = (
 
 WEB_LAYOUTS = ("transformers",)
 LAYOUT = "transformers"  # of a bundle: the model in the layout that transformers.js opens, see `transformers_js`
-LAYOUT_FILES = {"onnx/model.onnx": None, "onnx/model_quantized.onnx": "dynamic"}
+LAYOUT_FILES: dict[str, Literal["dynamic"] | None] = {"onnx/model.onnx": None, "onnx/model_quantized.onnx": "dynamic"}
 # Every name that the layout's files may have in a bundle.
 LAYOUT_PATTERN = rf"{LAYOUT}/(config\.json|preprocessor_config\.json|onnx/model(_quantized)?\.onnx)"
 
@@ -79,7 +80,7 @@ def copy_runtime(folder: Path) -> None:
         shutil.copyfile(path, folder / path.name)
 
 
-def describe_runtime(vendor: bool) -> dict[str, str | int]:
+def describe_runtime(vendor: bool) -> dict[str, Any]:
     """The addresses of the script and the WebAssembly in the page, with bytes and integrity."""
     place = VENDORED if vendor else NETWORK
     script, binary = RUNTIME

@@ -48,7 +48,7 @@ def describe_references(references, width):
 def gives_patches(source):
     """Whether the model's output is a vector for each patch, (n, patches, d) or (n, rows, columns, d)."""
     config = getattr(source.model, "config", None)
-    return getattr(config, "classifier", None) == "patches" and not config.num_classes
+    return getattr(config, "classifier", None) == "patches" and not getattr(config, "num_classes", None)
 
 
 def require_page(source, vendor, references):
@@ -113,7 +113,7 @@ def write_pictures(folder, pictures):
     return names
 
 
-def write_examples(folder, pictures, inputs, source):
+def write_examples(folder, pictures, source, inputs):
     """Writes pictures and, beside each, the model's input for it as little-endian float32.
 
     Args:
@@ -177,7 +177,7 @@ def write_page(source, folder, about, inputs, *, pictures, references, vendor, t
     if not about["labels"] and references is None and not gives_patches(source):
         tell("web: the model has no labels; the page shows the numbers of its classes. zoo.load(labels=) names them")
     entry = write_model(dataclasses.replace(source, batch_size=None), folder, tell)
-    examples = write_examples(folder / "examples", pictures, *inputs, source)
+    examples = write_examples(folder / "examples", pictures, source, *inputs)
     runtime = describe_runtime(vendor)
     if vendor:
         tell(f"web: copying onnxruntime-web, {runtime['bytes'] / 1e6:.0f} MB")

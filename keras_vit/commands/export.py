@@ -36,7 +36,7 @@ CALIBRATED = 64  # images for calibration
 PICTURES = 4  # sample images on a page
 DENSE: dict[str, Any] = {"num_classes": 0, "classifier": "patches"}
 CLASS_VECTORS = ("class_vectors", "scale", "labels", "bias", "probabilities")
-SEVERAL = {"--to": list(Format), "--endpoints": list(Endpoint)}
+SEVERAL: dict[str, list] = {"--to": list(Format), "--endpoints": list(Endpoint)}
 
 
 def repeat_options(arguments):
@@ -45,12 +45,12 @@ def repeat_options(arguments):
     >>> repeat_options(["--to", "onnx", "tflite", "--out", "onnx"])
     ['--to', 'onnx', '--to', 'tflite', '--out', 'onnx']
     """
-    result, option = [], None
+    result, option = [], ""
     for argument in arguments:
         if argument in SEVERAL:
             option = argument
         elif argument not in SEVERAL.get(option, ()):
-            option = None
+            option = ""
         elif result[-1] != option:
             result.append(option)
         result.append(argument)

@@ -34,7 +34,7 @@ class Command(typer.core.TyperCommand):
         for word in words:
             name = word.partition("=")[0]
             here = FOREIGN_NAMES.get(name.removeprefix("--")) if name.startswith("--") else None
-            if name not in known and here in known.values():
+            if here and name not in known and here in known.values():
                 context.fail(f"No such option: {name}. Here it is called --{here.replace('_', '-')}.")
 
     def place_model(self, context, words):

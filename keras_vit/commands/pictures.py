@@ -42,8 +42,9 @@ def find_preprocessing(model):
     """The preprocessing of a model given by name, run or path; the weights of a name are not fetched."""
     if model in VARIANTS:
         return models.Preprocessing(VARIANTS[model].config.image_size or (224, 224))
-    if model.partition(":")[0] in VARIANTS:
-        return registry.resolve(model).preprocessing
+    variant, _, tag = model.partition(":")
+    if variant in VARIANTS:
+        return registry.checkpoint_of_tag(variant, tag).preprocessing
     return zoo.load(model_of(model)).preprocessing
 
 

@@ -1,6 +1,7 @@
 """Progress of `model.fit`: a line per epoch, and in a terminal a bar over all steps below them."""
 
 import time
+from typing import Any
 
 import keras
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -55,9 +56,9 @@ class FitProgress(keras.callbacks.Callback):
         self.rows = list(rows)
         self.monitor = monitor
         self.epoch = 0
-        self.headings = None
-        self.bar = None
-        self.timed_from = None  # the end of the first step, since that includes compiling
+        self.headings = []
+        self.bar: Any = None  # rich's, from the beginning of the training
+        self.timed_from = 0.0  # the end of the first step, since that includes compiling
 
     def on_train_begin(self, logs=None):
         if self.bar is not None:
@@ -85,7 +86,7 @@ class FitProgress(keras.callbacks.Callback):
         self.timed_from = self.timed_from or time.monotonic()
         loss = (logs or {}).get("loss")
         rate, left = self.describe_speed()
-        said = (loss is not None and f"loss {loss:.3f}", rate and f"{rate} images/s", left and f"{left} left")
+        said = ("" if loss is None else f"loss {loss:.3f}", rate and f"{rate} images/s", left and f"{left} left")
         self.bar.update(
             self.task,
             completed=self.step,

@@ -47,6 +47,7 @@ class PageHandler(SimpleHTTPRequestHandler):
 
     extensions_map = TYPES
     server_version, sys_version = "keras-vit", ""
+    server: ThreadingHTTPServer
 
     def handle(self):
         with contextlib.suppress(ConnectionError):  # the browser closed the connection
@@ -54,7 +55,7 @@ class PageHandler(SimpleHTTPRequestHandler):
 
     def send_head(self):
         host = re.fullmatch(r"(localhost|127\.0\.0\.1)(:(\d{1,5}))?", self.headers.get("Host", ""), re.IGNORECASE)
-        if not host or int(host[3] or 80) != self.server.server_address[1]:
+        if not host or int(host[3] or 80) != self.server.server_port:
             return self.send_error(HTTPStatus.MISDIRECTED_REQUEST, "This server answers only requests for localhost")
         path, root = Path(self.translate_path(self.path)), Path(self.directory)
         path = path / INDEX if path == root else path

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -167,7 +167,7 @@ def option_of(parameter):
     """Makes the parameter of a command from one of `Settings`: `--learning-rate` from learning_rate."""
     name, kind = parameter.name, parameter.annotation.__origin__
     meaning = parameter.annotation.__metadata__[0]
-    arguments = {"autocompletion": COMPLETIONS.get(name)}
+    arguments: dict[str, Any] = {"autocompletion": COMPLETIONS.get(name)}
     arguments["rich_help_panel"] = next((heading for heading, names in HEADINGS.items() if name in names), None)
     spelling = [f"--{name.replace('_', '-')}"] if kind is bool else []  # alone, without a --no-...
     if name == "dataset":

@@ -244,10 +244,11 @@ class Examples:
             return (image, label, draw_layers(augmentation, visit)) if deferred else (image, label)
 
         def mix(step, batch):
+            known = {"augmentation": augmentation, "num_classes": self.num_classes, "key": key, "step": step}
             if deferred:
-                return describe_batch(*batch, augmentation, self.num_classes, key, step)
+                return describe_batch(*batch, **known)
             finish = functools.partial(normalize_or_round, preprocessing=preprocessing, dtype=dtype)
-            return mixing.mix(*batch, augmentation, self.num_classes, key, step, finish)
+            return mixing.mix(*batch, **known, finish=finish)
 
         chunks = self.source.training_chunks(share, first, steps, key)
         batches = self.read_batches(chunks, share, read, channels, redraw=True)

@@ -98,7 +98,7 @@ def operate(images, operations, tables):
     for kind, degenerate in ((Kind.COLOR, to_grey), (Kind.SHARPNESS, smooth)):
         looked_up = ops.where(having(kind), enhance(degenerate(images), images, factor), looked_up)
     moved = ops.where(having(Kind.MOVE), move(images, operations[:, 2:8]), looked_up)
-    painted = having(Kind.PAINT) & covers(operations[:, 8:], *images.shape[1:3], 0.0)
+    painted = having(Kind.PAINT) & covers(operations[:, 8:], *images.shape[1:3], middle=0.0)
     return ops.where(painted, GREY, moved)
 
 
@@ -123,5 +123,5 @@ def finish(batch):
         return images
     partners = augment(*(batch.get(f"partner_{name}") for name in names))
     mixing = ops.cast(batch["mixing"], "float32")
-    share = ops.where(covers(mixing[:, :4], *images.shape[1:3], 0.5), mixing[:, 4, None, None, None], 0.0)
+    share = ops.where(covers(mixing[:, :4], *images.shape[1:3], middle=0.5), mixing[:, 4, None, None, None], 0.0)
     return (1 - share) * images + share * partners

@@ -42,7 +42,7 @@ def means_several(place: object) -> bool:
     return os.path.isdir(place) or is_pattern
 
 
-def list_images(places: Iterable[str]) -> list[str]:
+def list_images(places: Iterable[str | os.PathLike]) -> list[str]:
     """The paths of image files: given files, those in given folders and their subfolders, and those of patterns.
 
     Any other place, such as an address or a missing file, is kept: reading it raises the error. In folders, hidden

@@ -67,7 +67,8 @@ def search_lists(index, queries, count, lists):
 
     count = min(count, index.ntotal)
     while True:
-        few = faiss.SearchParametersIVF(nprobe=min(lists, index.nlist))
+        few = faiss.SearchParametersIVF()
+        few.nprobe = min(lists, index.nlist)
         cosines, numbers = index.search(queries, count, params=few)
         if numbers.min(initial=0) >= 0 or lists >= index.nlist:
             return sort_found(numbers, cosines)

@@ -63,7 +63,7 @@ class MultiHeadSelfAttention(ConfiguredLayer):
         self.num_heads = num_heads
         self.dropout_rate = dropout_rate
         self.relative_patches = relative_patches
-        self.rotary_grid = None if rotary_grid is None else tuple(rotary_grid)
+        self.rotary_grid: Any = None if rotary_grid is None else tuple(rotary_grid)
         self.prefix_tokens = prefix_tokens
         self.qkv_bias = qkv_bias
 

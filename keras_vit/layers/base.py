@@ -88,7 +88,7 @@ def takes_arguments_of(*parts):
             for name, value in given.items():
                 setattr(self, name, value)
 
-        decorated.__signature__ = inspect.Signature([*named, *more, kwargs])
+        vars(decorated)["__signature__"] = inspect.Signature([*named, *more, kwargs])
         return decorated
 
     return decorate

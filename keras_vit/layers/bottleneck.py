@@ -1,6 +1,6 @@
 """The two residual units: pre-activation (BiT) and post-activation (under the hybrids)."""
 
-from typing import Any
+from typing import Any, Literal
 
 import keras
 from keras import ops
@@ -25,7 +25,7 @@ class Bottleneck(ConfiguredLayer):
         remat: whether training recomputes the unit's inner values for the gradient; see `fast.rematerialized`.
     """
 
-    padding = "fixed"
+    padding: Literal["same", "fixed"] = "fixed"
     remat = False
 
     def __init__(

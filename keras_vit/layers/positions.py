@@ -76,7 +76,7 @@ class PositionEmbedding(ConfiguredLayer):
         self, grid: tuple[int, int] | None = None, prefix_tokens: int = 0, interpolation: str = "linear", **kwargs: Any
     ):
         super().__init__(**kwargs)
-        self.grid = None if grid is None else tuple(grid)
+        self.grid: Any = None if grid is None else tuple(grid)
         self.prefix_tokens = prefix_tokens
         self.interpolation = interpolation
 
@@ -180,7 +180,7 @@ class SineCosineEmbedding2D(PositionEmbedding2D):
 
     def tabulate(self, places, frequencies, xp):
         angles = (x[:, None] * frequencies for x in places)
-        return self.place(*(xp.concatenate([xp.sin(x), xp.cos(x)], axis=-1) for x in angles), xp)
+        return self.place(*(xp.concatenate([xp.sin(x), xp.cos(x)], axis=-1) for x in angles), xp=xp)
 
     def compose(self) -> Any:
         return ops.convert_to_tensor(self.table)

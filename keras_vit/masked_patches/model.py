@@ -50,8 +50,8 @@ class CorruptPatches(ConfiguredLayer):
         masked = ops.expand_dims(ops.less(sources, 0), -1)
         return ops.where(masked, ops.cast(self.mask_embedding, patches.dtype), replaced)
 
-    def compute_output_shape(self, patches_shape, sources_shape):
-        return patches_shape
+    def compute_output_spec(self, patches, sources):
+        return keras.KerasTensor(patches.shape, patches.dtype)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -72,9 +72,8 @@ class TakePatches(ConfiguredLayer):
     def call(self, tokens, places):
         return take(tokens, places + self.prefix_tokens)
 
-    def compute_output_shape(self, tokens_shape, places_shape):
-        n, _, d = tokens_shape
-        return n, places_shape[1], d
+    def compute_output_spec(self, tokens, places):
+        return keras.KerasTensor((*places.shape, tokens.shape[-1]), tokens.dtype)
 
 
 def require_patchwise(config):

@@ -147,8 +147,8 @@ def placeholders_of(row):
 
 def rows_of(config):
     """The rows of a model with their numbers, in the order of the authors' files: block by block."""
-    for placeholders, rows in itertools.groupby(config.tensor_rows, placeholders_of):
-        rows = tuple(rows)
+    for placeholders, group in itertools.groupby(config.tensor_rows, placeholders_of):
+        rows = tuple(group)
         for numbers in count_parts(placeholders, config):
             for row in rows:
                 yield Row(row.name.format(**numbers), row.layer.format(**numbers), row.leaves)

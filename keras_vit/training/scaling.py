@@ -56,7 +56,7 @@ def choose_hyper_rule_row(row, examples, original_size, model):
     if row is None:
         size = "small" if examples < 20_000 else "medium" if examples < 500_000 else "large"
         row = RECIPES[f"bit-hyperrule-{size}"]
-    resize, crop = hyper_rule_sizes(*(original_size or (96, 96)), model)
+    resize, crop = hyper_rule_sizes(*(original_size or (96, 96)), model=model)
     kind = {160: "bit-small", 448: "bit", 512: "bit-large"}[resize]
     return replace(row, image_size=crop, augmentation=row.augmentation.replace("bit", kind))
 

@@ -4,7 +4,7 @@ Official names are those of `models/tensors.py`. A row there has its name here i
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,8 +17,8 @@ class Axes(NamedTuple):
     """The axes of a tensor in torch, in the official files and in a model."""
 
     ranks: tuple[int, ...]  # possible numbers of axes in torch; () for any
-    of_torch: Callable[[tuple, int], tuple]  # torch's shape and the number of heads to the official shape
-    of_variable: Callable[[tuple, int], tuple]  # the variable's shape and the number of heads to the official shape
+    of_torch: Callable[[tuple, Any], tuple]  # torch's shape and the number of heads to the official shape
+    of_variable: Callable[[tuple, Any], tuple]  # the variable's shape and the number of heads to the official shape
     permute: Callable[[np.ndarray], np.ndarray]  # brings torch's values to the official order of axes, to be reshaped
     restore: Callable[[np.ndarray], np.ndarray]  # brings official values to torch's
 

@@ -222,9 +222,8 @@ def rename_bit(tensors):
     The model is big_transfer's, too: it pads the root's max-pool with zeros, while bit_paper.py pads with -inf.
     """
     for name, tensor in tensors.items():
-        rows = ((pattern, replacement) for pattern, replacement in BIT_NAMES if re.fullmatch(pattern, name))
-        pattern, replacement = next(rows, (None, None))
-        yield (re.sub(pattern, replacement, name), reshape_bit(name, tensor)) if pattern else (name, tensor)
+        new = next((re.sub(*row, name) for row in BIT_NAMES if re.fullmatch(row[0], name)), None)
+        yield (new, reshape_bit(name, tensor)) if new else (name, tensor)
 
 
 def to_first_layout(tensors):

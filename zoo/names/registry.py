@@ -152,7 +152,7 @@ def checkpoint_at(url):
 
 def checkpoint_of_tag(head, tag):
     """The variant's checkpoint with this tag; with its default tag if `tag` is empty."""
-    rows = {row.tag: row for row in checkpoints() if row.variant == head}
+    rows = {row.tag: row for row in checkpoints() if row.tag and row.variant == head}
     if not rows:
         raise UnknownNameError(
             f"{head} has no public weights. Give the path of a checkpoint of your own; in Python, weights=None makes "

@@ -158,9 +158,9 @@ def match_stem(pattern, stem, example):
 
 def make_row(collection, **fields):
     """A row of a collection, with what follows from its configuration: parameters, and four bytes for each."""
-    checkpoint = PublicCheckpoint(**read_registry()["collections"][collection] | {"collection": collection} | fields)
-    count = cost.count_parameters(checkpoint.config)
-    return dataclasses.replace(checkpoint, parameters=count, bytes=4 * count, bytes_source="computed")
+    row: Any = PublicCheckpoint(**read_registry()["collections"][collection] | {"collection": collection} | fields)
+    count = cost.count_parameters(row.config)
+    return dataclasses.replace(row, parameters=count, bytes=4 * count, bytes_source="computed")
 
 
 def parse_augreg(stem):

@@ -39,7 +39,7 @@ def describe_batch(images, labels, draws, augmentation, num_classes, key, step):
     if augmentation.randaugment:
         batch["operations"], batch["tables"] = describe_operations(draws, augmentation.randaugment[1], *size)
     if augmentation.one_hot:
-        mixing = draw_mixing(*size, augmentation, batch_seed(key, step))
+        mixing = draw_mixing(*size, augmentation=augmentation, seed=batch_seed(key, step))
         labels = mix_labels(labels, share_of_partner(mixing, *size), num_classes)
         batch |= {f"partner_{name}": tf.roll(part, 1, 0) for name, part in batch.items()}
         batch["mixing"] = tf.repeat(mixing[None], tf.shape(images)[0], 0)

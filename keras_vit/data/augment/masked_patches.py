@@ -45,13 +45,13 @@ class MaskedPatches:
     rate: float = 0.5
 
     def __post_init__(self):
-        size = self.patch_size
-        object.__setattr__(self, "patch_size", (size, size) if isinstance(size, int) else tuple(size))
+        size = (self.patch_size,) * 2 if isinstance(self.patch_size, int) else tuple(self.patch_size)
+        object.__setattr__(self, "patch_size", size)
         if self.target not in get_args(PatchTarget):
             raise DataError(describe_unknown("target of masked patches", self.target, get_args(PatchTarget)))
         if not 0 < self.rate <= 1:
             raise DataError(f"The rate of corrupted patches must be in (0, 1]. Received: {self.rate}.")
-        if min(self.patch_size) < (self.side or 1):
+        if min(size) < (self.side or 1):
             raise DataError(
                 f"colours-4x4 needs patches of at least 4 x 4 pixels. Received: patches of {self.patch_size}. "
                 "Choose the target mean-colour."

@@ -76,7 +76,7 @@ def mix(images, labels, augmentation, num_classes, key, step, finish=tf.identity
     hosts draw the same for one step, int64 (), of the run.
     """
     size = images.shape[1:3]
-    share = share_of_partner(draw_mixing(*size, augmentation, batch_seed(key, step)), *size)
+    share = share_of_partner(draw_mixing(*size, augmentation=augmentation, seed=batch_seed(key, step)), *size)
     # As one program of XLA, mixing and normalizing read and write a batch once: in a quarter of the time or less.
     program = tf.function(functools.partial(blend_images, finish=finish), autograph=False, jit_compile=True)
     return program(images, share), mix_labels(labels, share, num_classes)

@@ -97,7 +97,7 @@ def prepare(name, data_dir, download):
             f"TensorFlow Datasets has no {name!r}, and {data_dir or 'its folder'} holds no prepared files of it."
         ) from error
     except requests.exceptions.ConnectionError as error:
-        host = urlsplit(error.request.url).hostname if error.request else "the network"
+        host = urlsplit(getattr(error.request, "url", "")).hostname or "the network"
         raise DataError(
             f"{name} is not prepared in {data_dir or 'its folder'}, and {host} cannot be reached to fetch it. Try "
             "again when the network is there, or prepare it elsewhere and copy it there."

@@ -23,7 +23,7 @@ from keras_vit.errors import DataError, ImageError
 @atexit.register
 def drop_uncaught_error():
     """Frees the iterators that an uncaught error keeps: Python's shutdown could wait for their readers for ever."""
-    sys.last_traceback = sys.last_value = sys.last_exc = None
+    vars(sys).update(last_traceback=None, last_value=None, last_exc=None)
     gc.collect()
 
 

@@ -10,6 +10,7 @@ part, int32 (4,). It is called in the graph, once the size is known.
 import copy
 import os
 from functools import partial
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -99,12 +100,13 @@ class Source:
     """Examples with numbers, stored as encoded images; subclasses define the datasets of chunks.
 
     `training_chunks` and `evaluation_chunks` are datasets of chunks of examples, dicts of "data" (the input of
-    `read_part`), "label", "epoch", "index" and "weight", each (chunk, ...). `gain` is the factor of the pixels.
+    `read_part`), "label", "epoch", "index" and "weight", each (chunk, ...).
     """
 
-    labels = None  # those of all examples, int32 (n,) or float32 (n, classes); None if each is read with its image
-    paths = None  # the files of all examples, strings (n,); None for images that are not files of their own
+    labels: Any = None  # those of all examples, int32 (n,) or float32 (n, classes); None if each is read with its image
+    paths: Any = None  # the files of all examples, strings (n,); None for images that are not files of their own
     multi_label = False  # whether an example may have several classes or none, and all count: labels float (classes,)
+    gain = 1  # the factor of the pixels
     masked = False  # whether an example has a class per pixel; `read_label` then reads the same part of its mask
 
     def read_part(self, data, box, channels):

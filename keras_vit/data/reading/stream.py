@@ -32,9 +32,9 @@ def cut_into_pieces(instructions, hosts, kept=None):
     pieces, first = [], 0
     for file in instructions:
         length = file.take if file.take >= 0 else file.examples_in_shard - file.skip
-        cuts = np.linspace(0, length, pieces_per_file + 1).astype(int)
+        cuts = np.linspace(0, length, pieces_per_file + 1).astype(int).tolist()
         for low, high in zip(cuts[:-1], cuts[1:], strict=True):
-            count = high - low if kept is None else np.count_nonzero(kept[first + low : first + high])
+            count = high - low if kept is None else int(np.count_nonzero(kept[first + low : first + high]))
             pieces.append(Piece(str(file.filename), file.skip + low, high - low, first + low, count))
         first += length
     return pieces

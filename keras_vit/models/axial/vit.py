@@ -62,7 +62,7 @@ class AxialSelfAttention(MultiHeadSelfAttention):
             return super().attend(q, k, v, training)
         rows, columns = self.grid
         patches = [x[:, -rows * columns :] for x in (q * self.scale, k, v)]
-        y, a = self.weigh(*map(self.split_lines, patches), training)
+        y, a = self.weigh(*map(self.split_lines, patches), training=training)
         y = self.join_lines(y)
         if y.shape[1] == q.shape[1]:
             return y, (a, None)
@@ -155,8 +155,8 @@ class AxialVisionTransformer(VisionTransformer):
     block_class = AxialEncoderBlock
 
     @classmethod
-    def make_block(cls, i, config, dtype):
-        return super().make_block(i, config, dtype, axis="column" if i % 2 else "row")
+    def make_block(cls, i, config, dtype, **arguments):
+        return super().make_block(i, config, dtype, axis="column" if i % 2 else "row", **arguments)
 
 
 _registration.register()

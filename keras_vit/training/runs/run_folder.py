@@ -128,8 +128,8 @@ class RunFolder(OwnFolder):
     def checkpoints(self):
         """{step: the checkpoint's entry}, which is a list until the checkpoint has its name."""
         files = self.entries()
-        steps = {name: self.names.fullmatch(name)[1] for name in files}
-        return {int(step): files[name] for name, step in steps.items() if step}
+        known = map(self.names.fullmatch, files)
+        return {int(name[1]): files[name[0]] for name in known if name and name[1]}
 
     def check(self, resume):
         """Refuses a folder in which a run could not begin, or with `resume` continue, without harm to others' files."""

@@ -21,7 +21,7 @@ PASSED_OVER = ("keras.src.callbacks", "keras_vit.training")
 def find_training_frame():
     """The frame of the `fit` that has called a callback's method, seen from inside that method."""
     frame = inspect.currentframe()
-    while frame.f_back and frame.f_globals.get("__name__", "").startswith(PASSED_OVER):
+    while frame and frame.f_back and frame.f_globals.get("__name__", "").startswith(PASSED_OVER):
         frame = frame.f_back
     return frame
 
@@ -29,8 +29,8 @@ def find_training_frame():
 def find_live_handler(number, frame):
     """The signal's handler, without those that an ended `fit` left behind."""
     handler = signal.getsignal(number)
-    while isinstance(getattr(handler, "__self__", None), Signals) and not handler.__self__.is_training(frame):
-        handler = handler.__self__.before[number]
+    while isinstance(signals := getattr(handler, "__self__", None), Signals) and not signals.is_training(frame):
+        handler = signals.before[number]
     return handler
 
 

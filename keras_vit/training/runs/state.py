@@ -92,10 +92,10 @@ def restore_state(model, arrays):
             "Build and compile the model as in the run that wrote the checkpoint."
         )
     numbered = {key_number(key): array for key, array in arrays.items()}
-    rows = [(key, variable, numbered.get(key_number(key))) for key, variable in own.items()]
-    for row in rows:
-        check_array(*row)
-    for key, variable, array in rows:
+    for key, variable in own.items():
+        check_array(key, variable, numbered.get(key_number(key)))
+    for key, variable in own.items():
+        array = numbered[key_number(key)]
         if variable.dtype == "bfloat16":
             array = array.view(np.asarray(variable).dtype)
         if is_per_replica(key, variable, array):

@@ -83,7 +83,7 @@ def convert_tensor(tensor: Tensor, kind: str, heads: Any) -> Tensor:
 
 
 # Both libraries' convolutions and group norms.
-RESNET_NUMERICS = {"group_norm_epsilon": 1e-5, "kernel_variance_epsilon": 1e-8}
+RESNET_NUMERICS: dict[str, Any] = {"group_norm_epsilon": 1e-5, "kernel_variance_epsilon": 1e-8}
 TIMM_NUMERICS = {"gelu_approximate": False, "layer_norm_epsilon": 1e-6, "position_interpolation": "bicubic"}
 META_NUMERICS = TIMM_NUMERICS | {"position_interpolation": "dinov2"}
 # transformers resizes by PyTorch's bicubic without antialiasing, except DINOv2 with registers.
@@ -247,12 +247,11 @@ def split_packed(tensors):
     for name, tensor in tensors.items():
         name = re.sub(r"\.attn\.([qv])_bias$", r".attn.\1.bias", name)
         rows = ((re.fullmatch(rf"({start})\.{whole}(weight|bias)", name), parts) for start, whole, parts in PACKED)
-        found = next((row for row in rows if row[0]), None)
-        known = found and tensor.shape and not tensor.shape[0] % len(found[1])
-        if not known or (".fc1." in name and not is_packed(name, tensors)):
+        match, parts = next((row for row in rows if row[0]), (None, ""))
+        plain = ".fc1." in name and not is_packed(name, tensors)
+        if not match or not tensor.shape or tensor.shape[0] % len(parts) or plain:
             result[name] = tensor
             continue
-        match, parts = found
         d = tensor.shape[0] // len(parts)
         tensor = tensor.share(len(parts))
         for i, part in enumerate(parts):
@@ -352,7 +351,7 @@ def to_torch(arrays, rows, library):
     state = {}
     for name, values in arrays.items():
         names = ((translate(name, official, torch, TO_TORCH), kind) for torch, official, kind in rows)
-        torch, kind = next((row for row in names if row[0]), (None, None))
+        torch, kind = next((row for row in names if row[0]), (None, ""))
         if torch is None:
             raise CheckpointError(
                 f"A .safetensors file has names of {library}, but no model of {library} has {name}. Save it as .npz, "

@@ -2,6 +2,7 @@
 
 import contextlib
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -282,7 +283,7 @@ def spread_over_channels(mean, std, config):
 
 def from_timm(cfg, config):
     """The Preprocessing from pretrained_cfg in timm's config.json."""
-    mode = cfg.get("crop_mode") or "center"
+    mode: Any = cfg.get("crop_mode") or "center"
     if mode not in CROP_MODES:
         raise Unstated(f"crops by timm's crop_mode {mode!r}, which Preprocessing does not have")
     mean, std = spread_over_channels(cfg["mean"], cfg["std"], config)
@@ -342,7 +343,7 @@ def from_transformers(processor, config):
     if steps:
         raise Unstated(f"needs the step {steps[0]} of transformers, which Preprocessing does not have")
     size, crop, mode = read_size(processor)
-    mean, std = spread_over_channels(*read_mean_and_std(processor), config)
+    mean, std = spread_over_channels(*read_mean_and_std(processor), config=config)
     return Preprocessing(
         image_size=config.image_size or size,
         crop=crop,

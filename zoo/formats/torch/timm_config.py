@@ -105,7 +105,7 @@ NOT_EVAS_DEFAULTS = (
     "rope_rotate_half",
     "use_fc_norm",
 )
-ACTIVATIONS = {
+ACTIVATIONS: dict[str, dict] = {
     "gelu": EXACT,
     "gelu_tanh": BY_TANH,
     "quick_gelu": {"activation": "quick_gelu"},
