@@ -61,7 +61,7 @@ def find_probabilities(model, outputs=None):
     from keras_vit.export.preparation import TRACING
 
     outputs = outputs or getattr(model, "outputs", None)
-    config = getattr(model, "config", None)
+    config: Any = getattr(model, "config", None)
     if hasattr(config, "probabilities"):
         return config.probabilities
     node = node_behind(outputs[0]) if outputs else None

@@ -130,7 +130,8 @@ def field_types(config_class):
 
 def require_known_values(config):
     """Checks the fields of type bool, and those whose type is a list of choices."""
-    types = field_types(type(config))
+    config_class: Any = type(config)
+    types = field_types(config_class)
     for field in dataclasses.fields(config):
         name, kind, value = field.name, types[field.name], getattr(config, field.name)
         if kind is bool:

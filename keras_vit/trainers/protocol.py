@@ -211,7 +211,7 @@ def sweep(settings, tasks, out, tell, every):
             for point, accuracy in search_fields(own, recipe, out / SWEEP / task, tell, every, grid).scores:
                 scores.setdefault(tuple(point.items()), []).append(accuracy or 0.0)
     means = [[dict(point), float(np.mean(values))] for point, values in scores.items()]
-    return max(means, key=lambda pair: pair[1])[0], means
+    return dict(max(scores, key=lambda point: np.mean(scores[point]))), means
 
 
 class VtabFolder(OwnFolder):

@@ -108,17 +108,18 @@ def receive_once(address, path, bounds, draw):
     with ask(address) as reply:
         remote = read_reply(reply, address, bounds)
         part = name_partial(path, remote)
-        offset = part.stat().st_size if remote.version and remote.total and is_regular(part) else 0
-        if not offset or offset > remote.total:
+        version, total = remote.version or "", remote.total or 0
+        offset = part.stat().st_size if version and total and is_regular(part) else 0
+        if not offset or offset > total:
             discard_partial(path)
             part.touch(exist_ok=False)
             append(reply.raw, part, 0, remote, bounds, draw)
             return part, remote
-    if offset < remote.total:
-        with ask(address, {"Range": f"bytes={offset}-", "If-Range": remote.version}) as reply:
-            span = f"bytes {offset}-{remote.total - 1}/{remote.total}"
+    if offset < total:
+        with ask(address, {"Range": f"bytes={offset}-", "If-Range": version}) as reply:
+            span = f"bytes {offset}-{total - 1}/{total}"
             stated = reply.status_code, reply.headers.get("Content-Range"), reply.headers.get("ETag")
-            if stated != (206, span, remote.version):
+            if stated != (206, span, version):
                 if reply.status_code in (200, 206, 416):  # the server cannot resume
                     part.unlink()
                 raise EndedEarlyError(f"the server answered {reply.status_code} when asked for the rest")

@@ -163,13 +163,13 @@ class Record(dict):
 
     def __init__(self, path: str | os.PathLike | None, about: dict):
         super().__init__()
-        self.path, self.about = path and local_path(path), about
+        self.path, self.about = local_path(path) if path else None, about
         if self.path and self.path.exists():
-            self.read()
+            self.read(self.path)
 
-    def read(self):
+    def read(self, path):
         try:
-            first, *lines = map(json.loads, self.path.read_text("utf-8").splitlines())
+            first, *lines = map(json.loads, path.read_text("utf-8").splitlines())
             first = dict(first)
             self.update({as_key(key): value for key, value in lines})
         except (ValueError, TypeError) as error:
