@@ -785,9 +785,9 @@ STATEMENTS = (
     ),
     ("Held-out images chose the settings", what_held_out_images_chose_ships),
     (
-        "all stages of both models of Fashion-MNIST and one that lost",  # besides the seed 1
+        "all stages of both models of Fashion-MNIST, one that lost, and repetitions with other seeds.",
         lambda: (
-            [seeds_beside_the_stages(f"{name}:fashion-mnist") for name in ("ViT-Mini/4", "R20x0.5")] == [[], [1, 6]]
+            [seeds_beside_the_stages(f"{name}:fashion-mnist") for name in ("ViT-Mini/4", "R20x0.5")] == [[5], [1, 6, 8]]
         ),
     ),
     (
@@ -796,18 +796,20 @@ STATEMENTS = (
         lambda: {0: 93.2, 1: 93.3, 2: 93.7}.items() <= seeds_give("fashion-mnist", without=BOTH_SPLITS).items(),
     ),
     (
-        "94.51 % after 32 at 112 pixels with mixing (94.49 % without the held-out images);",
+        "94.51 % after 32 at 112 pixels with mixing (94.49 % without the held-out images; the last 14 epochs with "
+        "another seed: 94.59 %);",
         lambda: (
-            seeds_give("fashion-mnist", BOTH_SPLITS, digits=2) == {7: 94.51}
+            seeds_give("fashion-mnist", BOTH_SPLITS, digits=2) == {7: 94.51, 8: 94.59}
             and seeds_give("fashion-mnist", without=BOTH_SPLITS, digits=2)[7] == 94.49
         ),
     ),
     (
-        "ships for 20, classifies 93.66 % correctly (93.64 % without the held-out images);",
-        lambda: round_all(stages_give("test_accuracy")[4:], 2) == [93.64, 93.66],
+        "ViT-Mini/4 classifies 93.66 % correctly (93.64 % without the held-out images; the last 20 epochs with another "
+        "seed: 93.91 %).",
+        lambda: round_all(stages_give("test_accuracy")[4:], 2) == [93.64, 93.66, 93.91],
     ),
     (
-        "the stages before gave 91.2, 92.5, 93.3 and 93.3 %.",
+        "the stages before the last gave 91.2, 92.5, 93.3 and 93.3 %.",
         lambda: round_all(stages_give("test_accuracy")[:4], 1) == [91.2, 92.5, 93.3, 93.3],
     ),
     (
