@@ -1,12 +1,13 @@
 """The ratios that the project last recorded: what became slower since, and the page that shows them."""
 
 import re
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.results import KEY, Line, add_lines, describe_measure, describe_result, label, save_plot
-from benchmarks.subjects import PEERS, SUBJECTS
+from benchmarks.subjects import CEILINGS, PEERS, SUBJECTS
 
 ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "benchmarks" / "recorded.csv"
@@ -70,12 +71,25 @@ def compare_with_recorded(lines: Sequence[Line], recorded: Sequence[Line]) -> li
     return sorted(changes, key=lambda change: not change.slower)
 
 
+def find_speeds(lines: Sequence[Line], recorded: Sequence[Line]) -> list[float]:
+    """The rates of the machine's ceilings, divided by the recorded ones of the same cases."""
+    then = {tuple(line[column] for column in KEY): line["rate"] for line in recorded if line["contestant"] in CEILINGS}
+    pairs = [(line["rate"], then.get(tuple(line[column] for column in KEY))) for line in lines]
+    return [float(rate) / float(before) for rate, before in pairs if before]
+
+
 def describe_changes(changes: Sequence[Change], lines: Sequence[Line], recorded: Sequence[Line]) -> str:
-    """The changes, one a line, and a last sentence; a note if another machine recorded them."""
+    """The changes, one a line, and a last sentence; notes if another machine recorded them."""
     notes = [f"not measured now  {name_line(line)}: {line['not_measured']}" for line in lines if line["not_measured"]]
     then, now = ("; ".join(sorted({line["machine"] for line in part})) for part in (recorded, lines))
     if then != now:
         notes.append(f"Recorded on {then}. This is {now}.")
+    speeds = find_speeds(lines, recorded)
+    if speeds and not 0.8 < (speed := statistics.median(speeds)) < 1.25:
+        notes.append(
+            f"Products and convolutions run at {speed:.1f} times the recorded rate here, so a model's share of them says "
+            "nothing. Measure an older commit on this machine too."
+        )
     count = sum(change.slower for change in changes)
     verdict = f"{count or 'None'} of {len(changes)} ratios fell by more than {TOLERANCE:.0%}."
     return "\n".join([*map(str, changes), *notes, verdict])

@@ -247,6 +247,9 @@ def test_one_slow_round_is_no_change_and_what_differs_is_named():
     said = recorded.describe_changes(changes, now, then)
     assert "Recorded on a machine, 2 cores. This is another." in said
     assert "not measured now  inference, ViT-B/16, batch 8, 224 px, keras-hub: why" in said
+    assert "times the recorded rate" not in said
+    slow = [line | {"rate": float(line["rate"] or 0) / 2} for line in then]
+    assert "convolutions run at 2.0 times the recorded rate here" in recorded.describe_changes(changes, now, slow)
 
 
 def test_no_case_begins_when_the_minutes_are_over(monkeypatch, capsys):
