@@ -87,8 +87,8 @@ def describe_changes(changes: Sequence[Change], lines: Sequence[Line], recorded:
     speeds = find_speeds(lines, recorded)
     if speeds and not 0.8 < (speed := statistics.median(speeds)) < 1.25:
         notes.append(
-            f"Products and convolutions run at {speed:.1f} times the recorded rate here, so a model's share of them says "
-            "nothing. Measure an older commit on this machine too."
+            f"Products and convolutions run at {speed:.1f} times the recorded rate here, so a model's share of them "
+            "says nothing. Measure an older commit on this machine too."
         )
     count = sum(change.slower for change in changes)
     verdict = f"{count or 'None'} of {len(changes)} ratios fell by more than {TOLERANCE:.0%}."

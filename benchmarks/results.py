@@ -144,14 +144,30 @@ def draw_dots(axes, panel: Sequence[Line]):
     axes.invert_yaxis()
 
 
+def find_size(line: Line) -> float:
+    """The size in the contestant's name; of a model its billions of operations for an image."""
+    if line["kind"] == "models":
+        return float(line["rate"]) * float(line["median"]) / 1e9
+    return int("".join(filter(str.isdigit, line["contestant"])))
+
+
 def draw_curves(axes, panel: Sequence[Line]):
-    """How the rate of each model grows with the size in the contestants' names; that of the smallest is 1."""
+    """How the rate grows with the contestants' sizes; that of the smallest is 1."""
     for model in dict.fromkeys(line["model"] for line in panel):
         found = [line for line in panel if line["model"] == model]
-        sizes = [int("".join(filter(str.isdigit, line["contestant"]))) for line in found]
-        axes.plot(sizes, [float(line["ratio"] or 1) for line in found], "o-", label=model)
+        points = [(find_size(line), float(line["ratio"] or 1)) for line in found]
+        axes.plot(*zip(*points, strict=True), "o-", label=model)
+        for line, point in zip(found, points, strict=True):
+            if line["kind"] == "models":
+                axes.annotate(line["contestant"], point, (4, -10), textcoords="offset points", fontsize="small")
     axes.axhline(1, color="0.6", linewidth=1, zorder=0)
-    axes.set_xticks(sizes)
+    axes.set_xscale("log")
+    axes.minorticks_off()
+    if line["kind"] == "models":
+        axes.set_xlabel("billions of operations for an image")
+    else:
+        axes.set_xticks(sorted({find_size(line) for line in panel}))
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.set_ylim(bottom=0)
 
 

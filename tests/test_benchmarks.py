@@ -117,6 +117,12 @@ def test_growth_is_drawn_as_curves_from_the_smallest():
     assert axes.get_title(loc="left") == "growth, image sizes"
     assert [list(axes.lines[0].get_xdata()), list(axes.lines[0].get_ydata())] == [[224, 384], [1.0, 1.2]]
     assert {results.label(line) for line in lines} == {f"ViT-S/16, image sizes, {size} px" for size in (224, 384)}
+    values = {"R50x1": measured(2.0, work=4e9), "R152x2": measured(5.0, work=3e10, over=("R50x1",))}
+    (axes,) = results.plot_ratios(
+        results.make_lines(Case("growth", "R50x1", "models", 1, 224), Outcome(values, {}, "m"))
+    ).axes
+    assert [*map(round, axes.lines[0].get_xdata())] == [4, 30]
+    assert [text.get_text() for text in axes.texts] == ["R50x1", "R152x2"]
 
 
 def test_a_table_has_the_models_in_order_and_the_small_before_the_large(tmp_path):

@@ -73,7 +73,10 @@ STATED = (
             "building, R50x1 over timm",
         ],
     ),
-    ("S/16 at 1,024 pixels | {0.ratio:.2f} of its rate", ["growth, ViT-S/16, image sizes, 1024 px over 224 px"]),
+    (
+        "of its rate at 224 it has {0.ratio:.2f} at 1,024 pixels, {1.ratio:.2f} at 1,536 and {2.ratio:.2f} at 2,048",
+        [f"growth, ViT-S/16, image sizes, {size} px over 224 px" for size in (1024, 1536, 2048)],
+    ),
     (
         "{0.ratio:.2f} of timm's rate, by XLA {1.ratio:.2f} (best {1.best:.2f})",
         [f"inference, ViT-Ti/16, batch 1, 224 px{by} over timm" for by in ("", ", keras_vit, XLA")],
