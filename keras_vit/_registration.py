@@ -10,6 +10,7 @@ import importlib
 import importlib.abc
 import importlib.util
 import sys
+from typing import Any
 
 MODULES = (  # beside those of `MODELS`
     "keras_vit.masked_patches.model",
@@ -47,15 +48,16 @@ class KerasFinder(importlib.abc.MetaPathFinder):
             spec = importlib.util.find_spec(name)
         finally:
             self.asking = False
-        if spec is not None and spec.loader is not None:  # None for a folder without __init__.py
-            load = spec.loader.exec_module
+        loader: Any = spec and spec.loader  # None for a folder without __init__.py, too
+        if loader is not None:
+            load = loader.exec_module
 
             def load_and_register(module):
                 load(module)
                 if "keras" in sys.modules and not importing:
                     import_classes()
 
-            vars(spec.loader)["exec_module"] = load_and_register
+            loader.exec_module = load_and_register
         return spec
 
 

@@ -81,14 +81,14 @@ def takes_arguments_of(*parts):
         taken = of_parts.keys() - {p.name for p in named} - {"self", "kwargs"}
         more = [p.replace(kind=p.KEYWORD_ONLY) for name, p in of_parts.items() if name in taken]
 
-        @functools.wraps(init)
-        def decorated(self, *args, **kwargs):
+        def construct(self, *args, **kwargs):
             given = {p.name: kwargs.pop(p.name, p.default) for p in more}
             init(self, *args, **kwargs)
             for name, value in given.items():
                 setattr(self, name, value)
 
-        vars(decorated)["__signature__"] = inspect.Signature([*named, *more, kwargs])
+        decorated: Any = functools.wraps(init)(construct)
+        decorated.__signature__ = inspect.Signature([*named, *more, kwargs])
         return decorated
 
     return decorate
